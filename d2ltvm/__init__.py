@@ -1,0 +1,64 @@
+"""Helpers for a book about scheduling GPU kernels with Apache TVM.
+
+Names are loaded on first use, so that `import d2ltvm` costs nothing, and so that `d2ltvm.colab`
+can prepare a driver before anything touches the GPU.
+"""
+
+import importlib
+import importlib.util
+
+__version__ = "0.1.0"
+
+# What the package offers, by the module that holds it.
+_EXPORTS = {
+    "ops": ("vector_add", "broadcast_add", "broadcast_shape", "schedule"),
+    "data": ("get_abc", "get_bcast_data"),
+    "errors": ("MissingError",),
+    "devices": ("as_target", "driver_version", "has_cuda", "has_opencl"),
+    "cubin": ("compile_cubin", "disassemble", "instructions", "resources", "ensure_cuda_compiler"),
+    "listing": ("loop_nest", "kernel_code"),
+    "kernel": ("build", "Kernel"),
+    "checking": ("check", "WrongResultError"),
+    "clock": ("time_together", "Timing"),
+    "baselines": ("mxnet", "mxnet_add", "mxnet_context", "numpy_add", "torch_add", "torch_cuda"),
+    "bench": (
+        "bench_workload",
+        "bench_together",
+        "bench_vector_add_tvm",
+        "bench_vector_add_mxnet",
+        "bench_vector_add_torch",
+        "bench_bcast_add_tvm",
+        "bench_bcast_add_mxnet",
+        "bench_bcast_add_torch",
+        "bcast_data",
+        "tvm_add",
+    ),
+    "access": ("sectors",),
+    "counters": ("count",),
+    "figures": (
+        "plot",
+        "plot_gflops",
+        "plot_record",
+        "bars",
+        "roofline",
+        "draw_threads",
+        "draw_memory",
+    ),
+    "chips": ("chip", "CHIPS", "Chip"),
+    "records": ("Record", "load", "measure"),
+}
+_HOME = {name: module for module, names in _EXPORTS.items() for name in names}
+
+
+def __getattr__(name):
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"d2ltvm.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    if importlib.util.find_spec(f"d2ltvm.{name}"):
+        return importlib.import_module(f"d2ltvm.{name}")
+    raise AttributeError(f"module 'd2ltvm' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *_HOME])

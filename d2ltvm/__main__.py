@@ -1,0 +1,33 @@
+"""`python -m d2ltvm`: the two commands of the package."""
+
+import argparse
+import importlib
+import sys
+
+MODULES = {"doctor": "doctor", "bench": "scoreboard"}  # the module that holds each command's main
+
+
+def main(argv=None):
+    """Run a command; its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m d2ltvm",
+        description="Helpers for a book about scheduling GPU kernels with Apache TVM.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="commands:\n"
+        "  doctor   what this machine can do, and how to get the rest\n"
+        "  bench    the scoreboard: each workload, the library, the book's best kernel\n\n"
+        "`python -m d2ltvm doctor -h` tells the options of a command.",
+    )
+    parser.add_argument("command", choices=MODULES, help="see below")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="options of the command")
+    chosen = parser.parse_args(argv)
+    try:
+        module = importlib.import_module("d2ltvm." + MODULES[chosen.command])
+    except ImportError as error:
+        reason = " ".join(str(error).split())
+        parser.error(f"{chosen.command} cannot start: {reason}. Try: python -m d2ltvm doctor")
+    return module.main(chosen.options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

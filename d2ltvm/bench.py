@@ -1,0 +1,205 @@
+"""Benchmarks: how fast a kernel is, and beside what.
+
+`bench_together` times several contenders for one computation in turns, under one clock. The
+functions with d2l-tvm's names, `bench_vector_add_tvm` and its like, time one contender and return
+GFLOPS.
+"""
+
+import numpy as np
+
+from d2ltvm import baselines
+from d2ltvm.checking import WrongResultError
+from d2ltvm.clock import time_together
+from d2ltvm.data import get_abc, get_bcast_data
+from d2ltvm.devices import as_target
+from d2ltvm.errors import MissingError
+from d2ltvm.kernel import build
+
+
+def bench_workload(workload):
+    """Seconds for one run of a workload, timed for about a second in all.
+
+    >>> d2ltvm.bench_workload(timeit.Timer("a + b", globals=globals()).timeit)
+    1.3e-06
+
+    Args:
+        workload: function of a number of repeats that returns the seconds they took together.
+
+    Returns:
+        Seconds per repeat, a float.
+    """
+    workload(1)  # warm up
+    once = workload(1)
+    if once > 1:
+        return once
+    repeats = max(int(1 / max(once, 1e-9)), 5)
+    return workload(repeats) / repeats
+
+
+def bench_together(
+    sizes, contenders, data=get_abc, work=None, unit="GFLOPS", clock="graph", xlabel="n"
+):
+    """Time several contenders for one computation at several sizes, in turns.
+
+    >>> d2ltvm.bench_together([2**20, 2**24], {
+    ...     "TVM": d2ltvm.tvm_add(vectorized), "PyTorch": d2ltvm.torch_add},
+    ...     work=lambda n: n / 1e9)
+
+    Args:
+        sizes: the sizes, positive integers.
+        contenders: functions by legend; each is called with a size and the arrays of `data`, and
+            returns a function without arguments that does the work once.
+        data: function of a size that returns the arrays.
+        work: function of a size: how much of `unit` times one second a run is, such as the number
+            of operations divided by 1e9 for GFLOPS. By default the result is the time itself.
+        unit: the unit of the result; 'µs' where there is no `work`.
+        clock: 'graph', 'stream' or 'host', as for `d2ltvm.time_together`.
+        xlabel: what the sizes are.
+
+    Returns:
+        A dict with `unit`, `x`, `series`, `spread` and `notes`, as `d2ltvm.measure` takes it. A
+        contender whose library is missing is left out, with a line that says so, and named in
+        `missing`.
+    """
+    sizes = [int(n) for n in sizes]
+    contenders, missing = dict(contenders), []
+    series, spread = {}, {}
+    for n in sizes:
+        runs = _prepare(contenders, n, data(n), missing)
+        for legend, t in time_together(runs, clock).items():
+            rates = [_rate(seconds, n, work) for seconds in (t.median, t.low, t.high)]
+            series.setdefault(legend, []).append(rates[0])
+            spread.setdefault(legend, []).append(sorted(rates[1:]))
+    return {
+        "unit": "µs" if work is None else unit,
+        "x": {"label": xlabel, "values": sizes},
+        "series": series,
+        "spread": spread,
+        "notes": f"{_METHOD[clock]}, contenders in turns; median of rounds",
+        "missing": missing,
+    }
+
+
+_METHOD = {
+    "graph": "CUDA graphs between CUDA events, warm, L2 not flushed",
+    "stream": "launches one by one between CUDA events, warm, L2 not flushed",
+    "host": "host clock around many calls, warm",
+}
+
+
+def _prepare(contenders, n, arrays, missing):
+    """The functions to time at size `n`; a contender whose library is missing leaves the race."""
+    runs = {}
+    for legend, prepare in list(contenders.items()):
+        try:
+            runs[legend] = prepare(n, *arrays)
+        except MissingError as error:
+            print(f"{legend} is left out: {error}")
+            missing.append(legend)
+            del contenders[legend]
+    return runs
+
+
+def _rate(seconds, n, work):
+    """Work a second, or microseconds where no work is given; six digits, so that records read."""
+    value = seconds * 1e6 if work is None else work(n) / seconds
+    return float(f"{value:.6g}")
+
+
+def tvm_add(func, target=None):
+    """An addition scheduled by `func`, as a contender for `bench_together`.
+
+    Args:
+        func: function of a size that returns a schedule of an addition of two tensors.
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        A function of a size and three arrays. It builds the kernel, runs it once on poisoned
+        output, compares every element with NumPy in float64, and returns the launch.
+    """
+
+    def prepare(n, a, b, c):
+        kernel = build(func(n), target)
+        _verify_add(kernel, a, b, c)
+        return kernel.bind(a, b, c)
+
+    return prepare
+
+
+def bench_vector_add_tvm(func, sizes, target=None):
+    """GFLOPS of a scheduled vector add.
+
+    >>> d2ltvm.bench_vector_add_tvm(vectorized, [2**10, 2**20], "cuda")
+    array([  0.8, 310.5])
+
+    Args:
+        func: function of a length that returns a schedule of `vector_add`.
+        sizes: lengths.
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        GFLOPS at each size, an array of float64. One addition an element.
+    """
+    return _bench_one(sizes, tvm_add(func, target), get_abc, lambda n: n, _clock(target))
+
+
+def bench_bcast_add_tvm(func, sizes, target=None):
+    """GFLOPS of a scheduled broadcast add of (n, 1) and (n, n).
+
+    Args:
+        func: function of `n` that returns a schedule of `broadcast_add((n, 1), (n, n))`.
+        sizes: values of `n`.
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        GFLOPS at each size, an array of float64. One addition an element of the result.
+    """
+    return _bench_one(sizes, tvm_add(func, target), bcast_data, lambda n: n * n, _clock(target))
+
+
+def bench_vector_add_mxnet(sizes, ctx="cpu"):
+    """GFLOPS of MXNet's vector add, on the CPU or, where there is such a build, on the GPU."""
+    return _bench_one(sizes, baselines.mxnet_add(ctx), get_abc, lambda n: n, "host")
+
+
+def bench_bcast_add_mxnet(sizes, ctx="cpu"):
+    """GFLOPS of MXNet's broadcast add of (n, 1) and (n, n)."""
+    return _bench_one(sizes, baselines.mxnet_add(ctx), bcast_data, lambda n: n * n, "host")
+
+
+def bench_vector_add_torch(sizes):
+    """GFLOPS of PyTorch's vector add on the GPU."""
+    return _bench_one(sizes, baselines.torch_add, get_abc, lambda n: n, "graph")
+
+
+def bench_bcast_add_torch(sizes):
+    """GFLOPS of PyTorch's broadcast add of (n, 1) and (n, n) on the GPU."""
+    return _bench_one(sizes, baselines.torch_add, bcast_data, lambda n: n * n, "graph")
+
+
+def bcast_data(n):
+    """Arrays for the broadcast add of the book: (n, 1), (n, n) and a result of (n, n)."""
+    return get_bcast_data((n, 1), (n, n))
+
+
+def _bench_one(sizes, prepare, data, operations, clock):
+    seconds = [
+        time_together({"": prepare(n, *data(n))}, clock)[""].median for n in (int(n) for n in sizes)
+    ]
+    return np.array([operations(int(n)) for n in sizes]) / 1e9 / np.array(seconds)
+
+
+def _clock(target):
+    return "graph" if as_target(target).kind.name == "cuda" else "host"
+
+
+def _verify_add(kernel, a, b, c, rows=2**22):
+    """Every element against float64, a piece at a time so that large sizes fit into memory."""
+    c.fill(np.nan)
+    kernel(a, b, c)
+    step = max(1, rows // max(1, c[0].size))
+    for start in range(0, len(c), step):
+        piece = slice(start, start + step)
+        want = a[piece].astype("float64") + b[piece].astype("float64")
+        if not np.all(np.abs(c[piece] - want) <= np.finfo(c.dtype).eps / 2 * np.abs(want)):
+            raise WrongResultError(f"C[{start}:{start + step}] is not A + B, rounded once")

@@ -1,0 +1,130 @@
+"""What NVIDIA says of its GPUs: the numbers that predictions start from.
+
+Each comes from a data sheet, a white paper, or the CUDA C++ Programming Guide's table "Technical
+Specifications per Compute Capability"; `Chip.sources` names them by their keys in references.bib.
+"""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A GPU by its data sheet.
+
+    Attributes:
+        name: as in `CHIPS`.
+        architecture: NVIDIA's name for the generation.
+        capability: compute capability, as in 'sm_90'.
+        sms: streaming multiprocessors.
+        fp32_lanes: float32 units of one of them; each makes one fused multiply-add a cycle.
+        boost_ghz: highest clock of the data sheet.
+        registers_kib: register file of one multiprocessor, KiB.
+        max_threads: threads that one multiprocessor can hold.
+        max_blocks: blocks that one multiprocessor can hold.
+        shared_kib: shared memory of one multiprocessor at most, KiB.
+        shared_block_kib: shared memory of one block at most, KiB.
+        l1_kib: L1 cache and shared memory of one multiprocessor together, KiB.
+        l2_mib: L2 cache, MiB.
+        memory_gb: device memory, GB.
+        memory_kind: its technology.
+        bandwidth_tb_s: its bandwidth, TB/s.
+        fp32_tflops: float32 peak without tensor cores, TFLOPS.
+        fp16_tensor_tflops: float16 tensor-core peak, dense, TFLOPS.
+        tf32_tensor_tflops: TF32 tensor-core peak, dense, TFLOPS; None where there is none.
+        watts: thermal design power.
+        sources: keys in references.bib.
+    """
+
+    name: str
+    architecture: str
+    capability: str
+    sms: int
+    fp32_lanes: int
+    boost_ghz: float
+    registers_kib: int
+    max_threads: int
+    max_blocks: int
+    shared_kib: int
+    shared_block_kib: int
+    l1_kib: int
+    l2_mib: int
+    memory_gb: int
+    memory_kind: str
+    bandwidth_tb_s: float
+    fp32_tflops: float
+    fp16_tensor_tflops: float
+    tf32_tensor_tflops: float | None
+    watts: int
+    sources: tuple
+
+    @property
+    def balance(self):
+        """Floating-point operations (float32) that fit into the time of moving one byte."""
+        return self.fp32_tflops / self.bandwidth_tb_s
+
+
+CHIPS = {
+    "T4": Chip(
+        "T4", "Turing", "sm_75", 40, 64, 1.59, 256, 1024, 16, 64, 64, 96, 4, 16, "GDDR6", 0.320,
+        8.1, 65, None, 70, ("nvidia_t4", "nvidia_turing", "cuda_guide"),
+    ),
+    "A100": Chip(
+        "A100", "Ampere", "sm_80", 108, 64, 1.41, 256, 2048, 32, 164, 163, 192, 40, 80, "HBM2e",
+        2.039, 19.5, 312, 156, 400, ("nvidia_a100", "nvidia_ampere", "cuda_guide"),
+    ),
+    "H100": Chip(
+        "H100", "Hopper", "sm_90", 132, 128, 1.98, 256, 2048, 32, 228, 227, 256, 50, 80, "HBM3",
+        3.35, 67, 989, 494, 700, ("nvidia_h100", "nvidia_hopper", "cuda_guide"),
+    ),
+    "H200": Chip(
+        "H200", "Hopper", "sm_90", 132, 128, 1.98, 256, 2048, 32, 228, 227, 256, 50, 141, "HBM3e",
+        4.8, 67, 989, 494, 700, ("nvidia_h200", "nvidia_hopper", "cuda_guide"),
+    ),
+}  # fmt: skip
+
+
+def chip(name):
+    """The data sheet of a GPU, by its short name or by the name its driver gives.
+
+    >>> d2ltvm.chip("NVIDIA H200").bandwidth_tb_s
+    4.8
+
+    Args:
+        name: such as 'T4', 'Tesla T4' or 'NVIDIA A100-SXM4-80GB'.
+
+    Raises:
+        ValueError: it is not one of `CHIPS`.
+    """
+    words = re.split(r"[^A-Za-z0-9]+", str(name))
+    for known, found in CHIPS.items():
+        if known in words:
+            return found
+    raise ValueError(f"name is {name!r}; known GPUs: {', '.join(CHIPS)}")
+
+
+def table(names=tuple(CHIPS)):
+    """The data sheets side by side, as a Markdown table."""
+    chips = [chip(name) for name in names]
+    rows = (
+        ("Architecture", lambda c: c.architecture),
+        ("Compute capability", lambda c: c.capability),
+        ("Multiprocessors (SM)", lambda c: c.sms),
+        ("FP32 lanes an SM", lambda c: c.fp32_lanes),
+        ("Boost clock (GHz)", lambda c: c.boost_ghz),
+        ("Threads an SM", lambda c: c.max_threads),
+        ("Registers an SM (KiB)", lambda c: c.registers_kib),
+        ("Shared memory an SM (KiB)", lambda c: c.shared_kib),
+        ("Shared memory a block (KiB)", lambda c: c.shared_block_kib),
+        ("L2 cache (MiB)", lambda c: c.l2_mib),
+        ("Device memory", lambda c: f"{c.memory_gb} GB {c.memory_kind}"),
+        ("Its bandwidth (TB/s)", lambda c: c.bandwidth_tb_s),
+        ("FP32 peak (TFLOPS)", lambda c: c.fp32_tflops),
+        ("FP16 tensor-core peak (TFLOPS)", lambda c: c.fp16_tensor_tflops),
+        ("TF32 tensor-core peak (TFLOPS)", lambda c: c.tf32_tensor_tflops or "none"),
+        ("FP32 operations a byte", lambda c: f"{c.balance:.0f}"),
+        ("Power (W)", lambda c: c.watts),
+    )
+    lines = ["| | " + " | ".join(c.name for c in chips) + " |", "| --- |" + " ---: |" * len(chips)]
+    lines += [f"| {name} | " + " | ".join(str(get(c)) for c in chips) + " |" for name, get in rows]
+    return "\n".join(lines)

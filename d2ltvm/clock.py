@@ -1,0 +1,177 @@
+"""Clocks. Both sides of a comparison are timed by the same one, in turns.
+
+- `graph`: for GPU kernels. Many launches are captured into one CUDA graph, which is replayed
+  between two CUDA events, so that neither Python nor the driver's launch path is in the time.
+- `stream`: the same launches one by one on a stream, between two CUDA events. For small kernels it
+  times how fast launches can be made.
+- `host`: for CPU code that returns when it is done: the host's clock around many calls.
+
+All warm up first, and report the median of several rounds with the smallest and the largest.
+"""
+
+import contextlib
+import functools
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+
+from d2ltvm.errors import MissingError
+
+ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds for one call: the `median` of the rounds, the `low`est and the `high`est."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, rounds):
+        """The timing that several rounds, in seconds, add up to."""
+        return cls(statistics.median(rounds), min(rounds), max(rounds))
+
+
+def time_together(runs, clock="graph", rounds=ROUNDS):
+    """Time several functions in turns, so that heat and other load meet all of them alike.
+
+    >>> time_together({"TVM": kernel.bind(a, b, c), "PyTorch": lambda: torch.add(x, y, out=z)})
+    {'TVM': Timing(median=2.1e-06, ...), 'PyTorch': Timing(...)}
+
+    Args:
+        runs: functions without arguments, by name. Under the graph and stream clocks each launches
+            GPU work on the current stream and does not wait for it; under the host clock each
+            returns when the work is done.
+        clock: 'graph', 'stream' or 'host'.
+        rounds: how many rounds, a positive integer.
+
+    Returns:
+        A `Timing`, in seconds per call, by name.
+
+    Raises:
+        ValueError: `clock` or `rounds` is not as above.
+        MissingError: cuda-bindings is not installed, which the GPU's clocks need.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds is {rounds!r}; a positive integer is allowed")
+    if clock not in ("graph", "stream", "host"):
+        raise ValueError(f"clock is {clock!r}; allowed: 'graph', 'stream', 'host'")
+    if not runs:
+        return {}
+    with contextlib.nullcontext() if clock == "host" else cuda_stream() as stream:
+        timer = {"graph": _graph_timer, "stream": _stream_timer, "host": _host_timer}[clock]
+        timers = {name: timer(run, stream) for name, run in runs.items()}
+        seconds = {name: [] for name in runs}
+        for _ in range(rounds):
+            for name, round_of in timers.items():
+                seconds[name].append(round_of())
+    return {name: Timing.of(values) for name, values in seconds.items()}
+
+
+@contextlib.contextmanager
+def cuda_stream():
+    """A CUDA stream of our own, current for TVM and, where it is loaded, for PyTorch."""
+    import tvm
+    import tvm_ffi
+
+    stream = int(cuda("cudaStreamCreateWithFlags", 1))  # 1: does not wait for the default stream
+    torch = sys.modules.get("torch")
+    with contextlib.ExitStack() as stack:
+        stack.callback(cuda, "cudaStreamDestroy", stream)
+        stack.enter_context(tvm_ffi.use_raw_stream(tvm.cuda(0), stream))
+        if torch is not None and torch.cuda.is_available():
+            stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream)))
+        yield stream
+
+
+def capture(run, launches, stream):
+    """A CUDA graph of `launches` calls of `run`, ready to be launched."""
+    mode = _runtime().cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
+    cuda("cudaStreamBeginCapture", stream, mode)
+    try:
+        for _ in range(launches):
+            run()
+    finally:
+        graph = cuda("cudaStreamEndCapture", stream)
+    if cuda("cudaGraphGetNodes", graph, 0)[1] == 0:
+        raise RuntimeError("the CUDA graph is empty: `run` did not launch on the current stream")
+    executable = cuda("cudaGraphInstantiate", graph, 0)
+    cuda("cudaGraphDestroy", graph)
+    return executable
+
+
+def elapsed(work, stream):
+    """Seconds between two CUDA events around `work()`."""
+    start, stop = cuda("cudaEventCreate"), cuda("cudaEventCreate")
+    cuda("cudaEventRecord", start, stream)
+    work()
+    cuda("cudaEventRecord", stop, stream)
+    cuda("cudaEventSynchronize", stop)
+    milliseconds = cuda("cudaEventElapsedTime", start, stop)
+    cuda("cudaEventDestroy", start)
+    cuda("cudaEventDestroy", stop)
+    return milliseconds / 1e3
+
+
+def cuda(function, *args):
+    """Call a function of the CUDA runtime; its result, or RuntimeError with CUDA's own words."""
+    runtime = _runtime()
+    error, *result = getattr(runtime, function)(*args)
+    if int(error) != 0:
+        text = runtime.cudaGetErrorString(error)[1].decode()
+        raise RuntimeError(f"{function} failed: {text}")
+    return result[0] if len(result) == 1 else tuple(result)
+
+
+def _runtime():
+    try:
+        from cuda.bindings import runtime
+    except ImportError as error:
+        raise MissingError(
+            "cuda-bindings is not installed", "everything but timing", "pip install cuda-bindings"
+        ) from error
+    return runtime
+
+
+def _graph_timer(run, stream, target=2e-3, most=200):
+    """A function that times one round: about `target` seconds of graph replays, twice over."""
+    launches = max(1, min(most, round(target / _estimate(run, stream))))
+    graph = capture(run, launches, stream)
+
+    def replay(times):
+        launch = functools.partial(cuda, "cudaGraphLaunch", graph, stream)
+        return elapsed(lambda: [launch() for _ in range(times)], stream)
+
+    replay(1)
+    times = max(2, min(50, round(target / replay(1))))
+    return lambda: replay(times) / times / launches
+
+
+def _stream_timer(run, stream, target=4e-3):
+    calls = max(2, round(target / _estimate(run, stream)))
+    return lambda: elapsed(lambda: [run() for _ in range(calls)], stream) / calls
+
+
+def _estimate(run, stream):
+    """Seconds of one launch on the stream, roughly, after a warm-up."""
+    for _ in range(3):
+        run()
+    cuda("cudaStreamSynchronize", stream)
+    return max(elapsed(lambda: [run() for _ in range(5)], stream) / 5, 1e-7)
+
+
+def _host_timer(run, _stream, target=0.05):
+    run()
+    estimate = min(_host_seconds(run, 1) for _ in range(3))
+    calls = max(1, round(target / max(estimate, 1e-7)))
+    return lambda: _host_seconds(run, calls) / calls
+
+
+def _host_seconds(run, calls):
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return time.perf_counter() - start

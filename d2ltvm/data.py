@@ -1,0 +1,57 @@
+"""Input data for the computations, random and always the same for the same arguments."""
+
+import numpy as np
+
+from d2ltvm.ops import broadcast_shape
+
+
+def get_abc(shape, constructor=None):
+    """Random `a` and `b`, and `c` to hold a result, all of one shape.
+
+    >>> a, b, c = d2ltvm.get_abc((2, 3))
+    >>> a.shape, c.dtype
+    ((2, 3), dtype('float32'))
+
+    Args:
+        shape: an int or a tuple of ints.
+        constructor: called on each of the three NumPy arrays, to make a framework's array of it.
+
+    Returns:
+        Three float32 arrays of `shape`: `a` and `b` standard normal with a fixed seed, `c` filled
+        with NaN, so that an element nobody wrote shows.
+    """
+    a, b = _normal(shape, shape)
+    return _construct(constructor, a, b, np.full(shape, np.nan, "float32"))
+
+
+def get_bcast_data(shape1, shape2, constructor=None):
+    """Random `a` and `b` whose shapes broadcast, and `c` to hold their sum.
+
+    >>> a, b, c = d2ltvm.get_bcast_data((3, 1), (3, 4))
+    >>> c.shape
+    (3, 4)
+
+    Args:
+        shape1: shape of `a`.
+        shape2: shape of `b`.
+        constructor: called on each of the three NumPy arrays.
+
+    Returns:
+        float32 arrays: `a` and `b` standard normal with a fixed seed, `c` of the broadcast shape,
+        filled with NaN.
+
+    Raises:
+        ValueError: the shapes do not broadcast.
+    """
+    shape = broadcast_shape(shape1, shape2)
+    a, b = _normal(shape1, shape2)
+    return _construct(constructor, a, b, np.full(shape, np.nan, "float32"))
+
+
+def _normal(*shapes):
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape, "float32") for shape in shapes]
+
+
+def _construct(constructor, *arrays):
+    return tuple(constructor(x) for x in arrays) if constructor else arrays

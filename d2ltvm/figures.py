@@ -1,0 +1,395 @@
+"""Figures of the book: one style for curves, bars, the roofline and pictures of who touches what.
+
+Every function draws a figure and returns nothing, so that a notebook shows it once. Colours are the
+Okabe-Ito palette, which colour-blind readers can tell apart, and each series has a marker and a
+dash of its own, so that a print in grey can be read too.
+"""
+
+import math
+
+import numpy as np
+from matplotlib import pyplot as plt
+
+# Okabe and Ito, "Color Universal Design", 2008; black last, yellow left out: too pale on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = "osD^vPX"
+DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)), "-")
+STYLE = {
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "figure.dpi": 100,
+}
+
+
+def plot(
+    X, Y, xlabel=None, ylabel=None, legend=(), xlim=None, ylim=None, xscale="linear",
+    yscale="linear", fmts=None, figsize=(7, 4), spread=None, ceilings=(), note=None,
+):  # fmt: skip
+    """Draw curves.
+
+    >>> d2ltvm.plot([1, 2, 4], [[1, 2, 3], [2, 3, 5]], "n", "GFLOPS", ["NumPy", "TVM"])
+
+    Args:
+        X: x values, of all curves or a list of one sequence for each.
+        Y: y values of one curve, or a list of one sequence for each.
+        xlabel: label of the x axis, with its unit.
+        ylabel: label of the y axis, with its unit.
+        legend: a name for each curve.
+        xlim: (smallest, largest) x shown.
+        ylim: (smallest, largest) y shown.
+        xscale: 'linear' or 'log', which is to the base 2 here.
+        yscale: 'linear' or 'log'.
+        fmts: a Matplotlib format string for each curve, in place of the book's own style.
+        figsize: width and height in inches.
+        spread: for each curve a list of (low, high), drawn as a band.
+        ceilings: (value, label) of horizontal lines: what the hardware can do at most.
+        note: a line of provenance, below the figure.
+
+    Raises:
+        ValueError: lengths that differ, an empty curve, or values that are not finite.
+    """
+    curves = _curves(X, Y)
+    if legend and len(legend) != len(curves):
+        raise ValueError(f"legend has {len(legend)} names; {len(curves)} curves want one each")
+    with plt.rc_context(STYLE):
+        figure, axes = _new(figsize)
+        for k, (x, y) in enumerate(curves):
+            style = {} if fmts else _line(k)
+            label = legend[k] if legend else None
+            axes.plot(x, y, *([fmts[k]] if fmts else []), label=label, **style)
+            if spread and spread[k]:
+                low, high = np.transpose(spread[k])
+                axes.fill_between(x, low, high, color=COLOURS[k % len(COLOURS)], alpha=0.2, lw=0)
+        for value, label in ceilings:
+            _ceiling(axes, value, label)
+        _scales(axes, xscale, yscale, curves[0][0])
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        _limits(axes, xlim, ylim, yscale)
+        if legend:
+            _legend(axes, len(curves))
+        _finish(figure, note)
+
+
+def plot_gflops(sizes, gflops, legend, xlabel="Size", note=None, **options):
+    """Draw GFLOPS against size, both on a logarithmic scale.
+
+    >>> d2ltvm.plot_gflops(sizes, [numpy_gflops, tvm_gflops], ["NumPy", "TVM"])
+
+    Args:
+        sizes: x values.
+        gflops: for each curve one value a size.
+        legend: a name for each curve.
+        xlabel: label of the x axis.
+        note: a line of provenance, below the figure.
+        options: anything else that `plot` takes.
+    """
+    options = {"xscale": "log", "yscale": "log", **options}
+    plot(sizes, gflops, xlabel, "GFLOPS", legend, note=note, **options)
+
+
+def plot_record(record, legends=None, x=None, xlabel=None, **options):
+    """Draw a record: its series with their spread, its unit, and its provenance at the foot.
+
+    >>> d2ltvm.plot_record(d2ltvm.load("vector_add/bandwidth"), xscale="log")
+
+    Args:
+        record: a `Record`.
+        legends: the series to draw, in this order; all of them by default.
+        x: other x values than the record's own, such as the same sizes in MB.
+        xlabel: another label for them.
+        options: anything else that `plot` takes.
+    """
+    legends = list(legends or record.series)
+    plot(
+        record.values if x is None else x,
+        [record[name] for name in legends],
+        xlabel or record.label,
+        options.pop("ylabel", record.unit),
+        legends,
+        spread=[record.spread.get(name) for name in legends],
+        note=record.caption,
+        **options,
+    )
+
+
+def bars(values, unit="", line=None, note=None, figsize=None, form="{:.3g}"):
+    """Draw horizontal bars, longest first or in the order given, with their values written out.
+
+    >>> d2ltvm.bars({"copy": 4.26, "PyTorch": 4.36}, "TB/s", line=(4.8, "data sheet"))
+
+    Args:
+        values: number by name.
+        unit: their unit.
+        line: (value, label) of a vertical line to hold them against.
+        note: a line of provenance, below the figure.
+        figsize: width and height in inches.
+        form: format of the values.
+
+    Raises:
+        ValueError: there are no values, or one is not finite.
+    """
+    if not values or not np.isfinite(list(values.values())).all():
+        raise ValueError(f"values is {values!r}; finite numbers by name are allowed")
+    with plt.rc_context({**STYLE, "axes.grid": False}):
+        figure, axes = _new(figsize or (7, 0.8 + 0.45 * len(values)))
+        places = range(len(values))[::-1]
+        axes.barh(places, list(values.values()), color=COLOURS[0], height=0.62)
+        axes.set_yticks(places, list(values))
+        axes.tick_params(left=False)
+        axes.set(xlabel=unit)
+        largest = max([*values.values(), line[0] if line else 0])
+        for place, value in zip(places, values.values(), strict=True):
+            axes.text(value + largest * 0.012, place, form.format(value), va="center")
+        axes.set_xlim(0, largest * 1.13)
+        if line:
+            axes.axvline(line[0], color="black", linestyle="--", linewidth=1.2)
+            axes.text(line[0], len(values) - 0.45, line[1], ha="center", va="bottom")
+        _finish(figure, note)
+
+
+def roofline(ceilings, bandwidth, points, note=None, figsize=(7, 4.6)):
+    """Draw a roofline: the most a kernel can do at its arithmetic intensity.
+
+    >>> d2ltvm.roofline({"FP32": 60.0}, {"HBM": 4.2}, {"vector add": (1 / 12, 0.35)})
+
+    Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model",
+    2009.
+
+    Args:
+        ceilings: TFLOPS by name: what the arithmetic units can do.
+        bandwidth: TB/s by name: what the memories can do.
+        points: (FLOP per byte, TFLOPS) by name: kernels.
+        note: a line of provenance, below the figure.
+        figsize: width and height in inches.
+    """
+    slowest = min(bandwidth.values())
+    left = min([0.03, *(p[0] / 3 for p in points.values())])
+    right = 4 * max([max(ceilings.values()) / slowest, *(p[0] for p in points.values())])
+    with plt.rc_context(STYLE):
+        figure, axes = _new(figsize)
+        axes.set(xscale="log", yscale="log", xlim=(left, right))
+        top = max(ceilings.values())
+        for name, peak in ceilings.items():
+            x = np.geomspace(peak / max(bandwidth.values()), right, 2)
+            axes.plot(x, [peak, peak], color="black", linewidth=1.4)
+            label = f"{name}: {peak:,.3g} TFLOPS"
+            axes.annotate(label, (right, peak), (-4, 4), textcoords="offset points", ha="right")
+        for k, (name, rate) in enumerate(bandwidth.items()):
+            x = np.array([left, top / rate])
+            axes.plot(x, x * rate, color=COLOURS[k], linewidth=1.8, linestyle=DASHES[k])
+            at = left * 1.25
+            axes.annotate(
+                f"{name}: {rate:.3g} TB/s", (at, at * rate), (0, 6), textcoords="offset points",
+                rotation=_slope(axes, figsize, left, right, slowest * left / 2, top * 2),
+                rotation_mode="anchor", color=COLOURS[k],
+            )  # fmt: skip
+        for k, (name, (x, y)) in enumerate(points.items()):
+            axes.plot(x, y, MARKERS[k], color=COLOURS[(k + 1) % len(COLOURS)], markersize=9)
+            place = (9, -14) if x < right / 30 else (-9, -14)
+            axes.annotate(
+                name,
+                (x, y),
+                place,
+                textcoords="offset points",
+                ha="left" if place[0] > 0 else "right",
+            )
+        axes.set_ylim(slowest * left / 2, top * 2)
+        axes.set(xlabel="arithmetic intensity (FLOP per byte)", ylabel="TFLOPS")
+        _finish(figure, note)
+
+
+def draw_threads(panels, columns=None, what="thread", note=None):
+    """Draw who touches which element: a row of small squares, numbered and shaded by owner.
+
+    >>> d2ltvm.draw_threads({"continuous": [0, 0, 1, 1], "alternate": [0, 1, 0, 1]})
+
+    Args:
+        panels: for each picture the owner's number (or a short text) of every element, in the
+            order of memory; a sequence, or a 2-D array for a matrix.
+        columns: elements in a row of a picture; by default all of them, or the matrix's own.
+        what: who owns an element; stands in the legend line.
+        note: a line below the figure.
+
+    Raises:
+        ValueError: a picture is empty.
+    """
+    grids = {title: _grid(title, owner, columns) for title, owner in panels.items()}
+    rows = sum(len(g) for g in grids.values())
+    wide = max(len(g[0]) for g in grids.values())
+    cell = min(0.42, 7 / wide)
+    height = cell * rows + 0.42 * len(grids) + 0.3
+    with plt.rc_context({**STYLE, "axes.grid": False}):
+        figure, all_axes = plt.subplots(
+            len(grids), 1, figsize=(7, height), squeeze=False, layout="constrained",
+            height_ratios=[len(g) for g in grids.values()],
+        )  # fmt: skip
+        owners = sorted({o for g in grids.values() for row in g for o in row if o is not None})
+        shade = {owner: k for k, owner in enumerate(owners)}
+        for axes, (title, grid) in zip(all_axes[:, 0], grids.items(), strict=True):
+            _squares(axes, grid, shade, wide)
+            axes.set_title(f"{title} (number: {what})", loc="left", fontsize=11)
+        _finish(figure, note)
+
+
+def draw_memory(chip, measured=None, note=None):
+    """Draw the memories of a GPU as boxes: registers, shared memory, L2, HBM, with their sizes.
+
+    >>> d2ltvm.draw_memory(d2ltvm.chip("H200"))
+
+    Args:
+        chip: a `Chip`.
+        measured: text by 'HBM' or 'L2', to stand beside the arrow in place of the data sheet's
+            rate.
+        note: a line below the figure.
+    """
+    measured = measured or {}
+    registers, l1 = (
+        f"{k} KiB an SM, {k * chip.sms / 1024:.0f} MiB in all"
+        for k in (chip.registers_kib, chip.l1_kib)
+    )
+    boxes = (
+        (f"{chip.sms} multiprocessors (SM), each with", f"{chip.fp32_lanes} FP32 lanes"),
+        ("registers", registers),
+        ("L1 and shared memory", l1),
+        ("L2 cache", f"{chip.l2_mib} MiB, shared by all SMs"),
+        (f"device memory ({chip.memory_kind})", f"{chip.memory_gb} GB"),
+    )
+    rates = ("", "", "", measured.get("L2", ""), measured.get("HBM", f"{chip.bandwidth_tb_s} TB/s"))
+    with plt.rc_context({**STYLE, "axes.grid": False}):
+        figure, axes = _new((7, 4.2))
+        for k, ((name, size), rate) in enumerate(zip(boxes, rates, strict=True)):
+            half, y = 2.4 + 0.4 * k, -k
+            box = plt.Rectangle((-half, y - 0.3), 2 * half, 0.6, fc=_tint(k), ec="black", lw=1)
+            axes.add_patch(box)
+            axes.text(0, y, f"{name}: {size}", ha="center", va="center", fontsize=10)
+            if k:
+                axes.annotate("", (0, y + 0.3), (0, y + 0.7), arrowprops={"arrowstyle": "<->"})
+                axes.text(0.12, y + 0.5, rate, va="center", fontsize=10)
+        axes.set(xlim=(-4.2, 4.2), ylim=(-4.5, 0.5))
+        axes.axis("off")
+        _finish(figure, note)
+
+
+def _new(figsize):
+    _use_retina()
+    return plt.subplots(figsize=figsize, layout="constrained")
+
+
+def _use_retina():
+    """Twice the pixels, where a notebook shows the figure."""
+    try:
+        from IPython import get_ipython
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+    except ImportError:
+        return
+    if get_ipython() is not None:
+        set_matplotlib_formats("retina")
+
+
+def _curves(X, Y):
+    Y = [np.asarray(y, float) for y in (Y if _nested(Y) else [Y])]
+    X = [np.asarray(x) for x in (X if _nested(X) else [X] * len(Y))]
+    if not Y or len(X) != len(Y):
+        raise ValueError(f"X has {len(X)} sequences and Y has {len(Y)}; as many are wanted")
+    for k, (x, y) in enumerate(zip(X, Y, strict=True)):
+        if x.shape != y.shape or y.size == 0:
+            raise ValueError(f"curve {k} has {x.size} x and {y.size} y values; as many are wanted")
+        if not np.isfinite(y).all():
+            raise ValueError(f"curve {k} of Y holds values that are not finite: {y}")
+    return list(zip(X, Y, strict=True))
+
+
+def _nested(values):
+    return len(values) > 0 and np.ndim(values[0]) > 0
+
+
+def _line(k):
+    return {
+        "color": COLOURS[k % len(COLOURS)],
+        "marker": MARKERS[k % len(MARKERS)],
+        "linestyle": DASHES[k % len(DASHES)],
+        "markersize": 5,
+        "linewidth": 1.8,
+    }
+
+
+def _scales(axes, xscale, yscale, x):
+    axes.set_yscale(yscale)
+    if xscale == "log":
+        axes.set_xscale("log", base=2)
+        if np.issubdtype(np.asarray(x).dtype, np.floating):
+            axes.set_xscale("log")
+    else:
+        axes.set_xscale(xscale)
+
+
+def _limits(axes, xlim, ylim, yscale):
+    if xlim:
+        axes.set_xlim(xlim)
+    if ylim:
+        axes.set_ylim(ylim)
+    elif yscale == "linear":
+        axes.set_ylim(bottom=0)
+
+
+def _legend(axes, count):
+    """Above the axes, where it covers no curve."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.01), ncols=min(count, 3), borderaxespad=0)
+
+
+def _ceiling(axes, value, label):
+    axes.axhline(value, color="black", linestyle=":", linewidth=1.3)
+    axes.annotate(
+        label, (0, value), (4, 3), xycoords=("axes fraction", "data"),
+        textcoords="offset points", ha="left", fontsize=10,
+    )  # fmt: skip
+
+
+def _slope(axes, figsize, left, right, bottom, top):
+    """Angle of a line of slope 1 on these logarithmic axes, in degrees."""
+    decades = math.log10(right / left), math.log10(top / bottom)
+    return math.degrees(math.atan2(figsize[1] * 0.82 / decades[1], figsize[0] * 0.88 / decades[0]))
+
+
+def _grid(title, owner, columns):
+    if np.ndim(owner) == 2:
+        return [list(row) for row in owner]
+    owner = list(owner)
+    if not owner:
+        raise ValueError(f"panels[{title!r}] is empty; one owner for each element is wanted")
+    columns = columns or len(owner)
+    rows = [owner[k : k + columns] for k in range(0, len(owner), columns)]
+    rows[-1] += [None] * (columns - len(rows[-1]))
+    return rows
+
+
+def _squares(axes, grid, shade, wide):
+    for y, row in enumerate(grid):
+        for x, owner in enumerate(row):
+            if owner is None:
+                continue
+            k = shade[owner]
+            axes.add_patch(plt.Rectangle((x, y), 0.94, 0.94, fc=_tint(k), ec="black", lw=0.6))
+            axes.text(x + 0.47, y + 0.5, str(owner), ha="center", va="center", fontsize=9)
+    axes.set(xlim=(-0.1, wide + 0.1), ylim=(len(grid) + 0.05, -0.1), aspect="equal")
+    axes.axis("off")
+
+
+def _tint(k):
+    """A pale shade: its lightness alternates, so that neighbours differ in grey too."""
+    colour = np.array([int(COLOURS[k % 6][i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    mix = (0.35, 0.62, 0.2)[k % 3]
+    return tuple(1 - (1 - colour) * mix)
+
+
+def _finish(figure, note):
+    if note:
+        figure.supxlabel(note, fontsize=9, color="#555555", x=0.01, ha="left")
+    plt.show()

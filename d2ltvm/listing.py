@@ -1,0 +1,60 @@
+"""Loop nests and kernel sources cut down to what a reader looks at."""
+
+import re
+
+# Lines of TVMScript that say nothing about the loops.
+_NOISE = re.compile(
+    r"^\s*(#.*|@[IT]\..*|class Module:|T\.func_attr\(.*|T\.reads\(.*|T\.writes\(.*|)$"
+)
+
+
+def loop_nest(sch):
+    """The loops of a schedule as TVM prints them, without the lines that are the same every time.
+
+    >>> print(d2ltvm.loop_nest(sch))
+    def main(A: T.Buffer((1024,), "float32"), ...):
+        for i in range(1024):
+            with T.sblock("C"):
+                v_i = T.axis.spatial(1024, i)
+                C[v_i] = A[v_i] + B[v_i]
+
+    Args:
+        sch: a `tvm.s_tir.Schedule`, an IRModule or a PrimFunc.
+
+    Returns:
+        Text. Decorators, comments, attributes and the read and write regions are left out; nothing
+        is added or changed.
+    """
+    text = getattr(sch, "mod", sch).script()
+    return _dedent("\n".join(line for line in text.splitlines() if not _NOISE.match(line)))
+
+
+def kernel_code(source):
+    """The kernels of a CUDA or OpenCL source, without the header TVM puts before them.
+
+    >>> print(d2ltvm.kernel_code(kernel.source))
+    extern "C" __global__ void __launch_bounds__(256) main_kernel(...) {
+    ...
+
+    Args:
+        source: the source text, as `Kernel.source` gives it.
+
+    Returns:
+        Text from the first kernel's definition on.
+
+    Raises:
+        ValueError: there is no kernel in it.
+    """
+    starts = [m.start() for m in re.finditer(r'^(extern "C" __global__|__kernel) ', source, re.M)]
+    if not starts:
+        raise ValueError("source holds no kernel: neither `__global__` nor `__kernel` is in it")
+    bodies = [source[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
+    # Each kernel is declared once, in a line that ends with a semicolon, before it is defined.
+    defined = [text.strip() for text in bodies if not text.splitlines()[0].endswith(";")]
+    return "\n\n".join(re.sub(r"\n// Function: \w+$", "", text).strip() for text in defined)
+
+
+def _dedent(text):
+    lines = text.splitlines()
+    indent = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    return "\n".join(line[indent:].rstrip() for line in lines)

@@ -1,0 +1,180 @@
+"""What a schedule becomes once TVM has lowered it: parameters, launches, and where they stand."""
+
+import math
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+
+# Limits of every NVIDIA GPU since compute capability 5.0. Source: CUDA C++ Programming Guide,
+# "Technical Specifications per Compute Capability".
+MAX_THREADS_PER_BLOCK = 1024
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+
+
+@dataclass(frozen=True)
+class Param:
+    """A tensor that the kernel takes: `name`, `shape`, `dtype`, and whether it is an `output`."""
+
+    name: str
+    shape: tuple
+    dtype: str
+    output: bool
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch.
+
+    Attributes:
+        name: the kernel's name in the source.
+        grid: blocks along x, y and z.
+        block: threads of a block along x, y and z.
+        args: names of the tensors it is called with, in the order of its signature.
+    """
+
+    name: str
+    grid: tuple
+    block: tuple
+    args: tuple
+
+    def __str__(self):
+        return f"{self.name}: grid {self.grid}, block {self.block}"
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A compiled schedule: the executable, its parameters, its launches and their temporaries.
+
+    `device_functions` are the kernels as TVM's IR, by name.
+    """
+
+    executable: object
+    params: tuple
+    launches: tuple
+    temporaries: tuple
+    device_functions: dict
+
+    @property
+    def source(self):
+        """The CUDA or OpenCL source; the LLVM IR for a CPU target."""
+        imports = self.executable.mod.imports
+        return imports[0].inspect_source() if imports else self.executable.mod.inspect_source("ll")
+
+
+def lower(mod, target, config=None):
+    """Compile a module for a target and read off its launches.
+
+    Args:
+        mod: an IRModule with one PrimFunc named `main`.
+        target: a `tvm.target.Target`.
+        config: options of TVM's PassContext, such as `{"tirx.use_async_copy": True}`.
+
+    Returns:
+        A `Lowered`.
+
+    Raises:
+        ValueError: a loop that should be bound to blocks and threads is not, or more threads or
+            blocks are asked for than a GPU has.
+    """
+    capture = _AfterSplit()
+    with tvm.transform.PassContext(config=config or {}, instruments=[capture]):
+        try:
+            executable = tvm.compile(mod, target=target)
+        except Exception as error:
+            raise _explained(error) from error
+    launches, temporaries = _read_host(capture.mod["main"])
+    if not launches and target.kind.name != "llvm":
+        raise _unbound()
+    for launch in launches:
+        _check_limits(launch)
+    kernels = {launch.name: capture.mod[launch.name] for launch in launches}
+    return Lowered(executable, parameters(mod), launches, temporaries, kernels)
+
+
+def parameters(mod):
+    """The tensors that `mod["main"]` takes, as a tuple of `Param`."""
+    written = set()
+    for block in find(mod["main"].body, "SBlock"):
+        written.update(region.source.name for region in block.writes)
+    return tuple(
+        Param(b.name, tuple(int(s) for s in b.shape), str(b.dtype), b.name in written)
+        for b in mod["main"].params
+    )
+
+
+def find(root, *kinds):
+    """All IR nodes below `root` whose class has one of these names, outermost first."""
+    nodes = []
+
+    def visit(node):
+        if type(node).__name__ in kinds:
+            nodes.append(node)
+
+    tvm_ffi.structural_walk(root, visit, order="pre")
+    return nodes
+
+
+@tvm.instrument.pass_instrument
+class _AfterSplit:
+    """Keeps the module as it stands when host and device code have just been split.
+
+    At this point the host function is a plain list of launches with their extents, which
+    later passes turn into packed calls.
+    """
+
+    mod = None
+
+    def run_after_pass(self, mod, info):
+        if info.name == "tirx.SplitHostDevice":
+            self.mod = mod
+
+
+def _read_host(main):
+    """Launches of the host function, and the buffers it allocates for them."""
+    temporaries = tuple(
+        Param(b.name, tuple(int(s) for s in b.shape), str(b.dtype), True)
+        for b in (node.buffer for node in find(main.body, "AllocBuffer"))
+    )
+    calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.call_ffi_kernel"]
+    return tuple(_read_launch(call) for call in calls), temporaries
+
+
+def _read_launch(call):
+    axes = list(call.attrs.launch_params)
+    name, args = call.args[0].value, list(call.args[1:])
+    extents = dict(zip(axes, (int(a) for a in args[len(args) - len(axes) :]), strict=True))
+    return Launch(
+        name=name,
+        grid=tuple(extents.get(f"blockIdx.{d}", 1) for d in "xyz"),
+        block=tuple(extents.get(f"threadIdx.{d}", 1) for d in "xyz"),
+        args=tuple(a.args[0].name for a in args[: len(args) - len(axes)]),
+    )
+
+
+def _check_limits(launch):
+    threads = math.prod(launch.block)
+    if threads > MAX_THREADS_PER_BLOCK:
+        raise ValueError(
+            f"{launch.name} has {threads} threads per block, {launch.block}; "
+            f"at most {MAX_THREADS_PER_BLOCK} are allowed"
+        )
+    for what, sizes, limits in (
+        ("block", launch.block, MAX_BLOCK),
+        ("grid", launch.grid, MAX_GRID),
+    ):
+        if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
+            raise ValueError(f"{launch.name} has {what} {sizes}; at most {limits} is allowed")
+
+
+def _explained(error):
+    """The exception to raise for one of TVM's, in terms of the schedule."""
+    return _unbound() if "Did you forget to bind" in str(error) else error
+
+
+def _unbound():
+    return ValueError(
+        "a loop nest of the schedule is bound to no thread: bind one of its loops to 'blockIdx.x' "
+        "or 'threadIdx.x', or build for target='llvm'"
+    )

@@ -1,0 +1,164 @@
+"""Benchmarks: clocks, contenders and baselines on the CPU, and on the GPU where there is one."""
+
+import time
+
+import numpy as np
+import pytest
+
+import d2ltvm
+from d2ltvm import baselines, clock, schedules, scoreboard
+
+needs_gpu = pytest.mark.skipif(not d2ltvm.has_cuda(), reason="needs an NVIDIA GPU")
+
+
+def test_the_host_clock_tells_two_sleeps_apart():
+    runs = {"short": lambda: time.sleep(0.002), "long": lambda: time.sleep(0.006)}
+    timings = d2ltvm.time_together(runs, "host", rounds=3)
+    for name, seconds in (("short", 0.002), ("long", 0.006)):
+        t = timings[name]
+        assert t.low <= t.median <= t.high
+        assert seconds <= t.median < seconds + 0.003
+
+
+def test_a_timing_is_the_median_of_its_rounds():
+    assert clock.Timing.of([5.0, 1.0, 2.0]) == clock.Timing(2.0, 1.0, 5.0)
+
+
+@pytest.mark.parametrize(("argument", "value"), [("clock", "sundial"), ("rounds", 0)])
+def test_clock_arguments(argument, value):
+    with pytest.raises(ValueError, match=f"{argument} is {value!r}"):
+        d2ltvm.time_together({"nothing": lambda: None}, **{argument: value})
+
+
+def test_bench_workload_divides_by_its_repeats():
+    calls = []
+
+    def workload(repeats):
+        calls.append(repeats)
+        return repeats * 0.25
+
+    assert d2ltvm.bench_workload(workload) == 0.25
+    assert calls == [1, 1, 5]
+    assert d2ltvm.bench_workload(lambda repeats: 3.0 * repeats) == 3.0
+
+
+def test_contenders_are_timed_side_by_side_and_missing_ones_named(capsys):
+    def absent(n, *arrays):
+        raise d2ltvm.MissingError("no such library", "the rest", "install it")
+
+    result = d2ltvm.bench_together(
+        [64, 128],
+        {
+            "NumPy": d2ltvm.numpy_add,
+            "absent": absent,
+            "TVM": d2ltvm.tvm_add(schedules.cpu_vector_add, "llvm"),
+        },
+        work=lambda n: n / 1e9,
+        clock="host",
+    )
+    assert result["x"]["values"] == [64, 128] and result["missing"] == ["absent"]
+    assert set(result["series"]) == {"NumPy", "TVM"}
+    for legend, values in result["series"].items():
+        for value, (low, high) in zip(values, result["spread"][legend], strict=True):
+            assert 0 < low <= value <= high
+    assert capsys.readouterr().out.count("absent is left out: no such library") == 1
+
+
+def test_without_work_the_result_is_microseconds():
+    result = d2ltvm.bench_together([8], {"NumPy": d2ltvm.numpy_add}, clock="host")
+    assert result["unit"] == "µs" and 0.05 < result["series"]["NumPy"][0] < 1000
+
+
+def test_a_wrong_kernel_is_not_timed():
+    def subtract(n):
+        A, B, _ = d2ltvm.vector_add(n)
+        from tvm import te
+
+        return d2ltvm.schedule([A, B, te.compute((n,), lambda i: A[i] - B[i], name="C")])
+
+    with pytest.raises(d2ltvm.WrongResultError):
+        d2ltvm.bench_vector_add_tvm(subtract, [64], "llvm")
+
+
+def test_d2ltvm_names_return_gflops():
+    for gflops in (
+        d2ltvm.bench_vector_add_tvm(schedules.cpu_vector_add, [2**16], "llvm"),
+        d2ltvm.bench_bcast_add_tvm(schedules.cpu_bcast_add, [256], "llvm"),
+    ):
+        assert gflops.shape == (1,) and 0.01 < gflops[0] < 1000
+
+
+def test_mxnet_runs_beside_tvm():
+    try:
+        d2ltvm.mxnet()
+    except d2ltvm.MissingError as error:
+        pytest.skip(str(error))
+    a, b, c = d2ltvm.bcast_data(16)
+    baselines.mxnet_add("cpu")(16, a, b, c)()
+    assert d2ltvm.bench_vector_add_mxnet([1024])[0] > 0
+    assert d2ltvm.bench_bcast_add_mxnet([64])[0] > 0
+
+
+def test_mxnet_is_refused_under_numpy_2(monkeypatch):
+    monkeypatch.setattr(np, "__version__", "2.1.0")
+    with pytest.raises(d2ltvm.MissingError, match=r"cannot be imported under NumPy 2\.1\.0"):
+        d2ltvm.mxnet()
+
+
+def test_mxnet_context_is_cpu_or_gpu():
+    with pytest.raises(ValueError, match="ctx is 'tpu'; allowed: 'cpu', 'gpu'"):
+        d2ltvm.mxnet_context("tpu")
+
+
+@pytest.mark.parametrize(
+    ("capability", "runs"),
+    [
+        ((7, 0), True),
+        ((7, 5), True),
+        ((8, 0), True),
+        ((8, 9), True),
+        ((9, 0), False),
+        ((3, 7), False),
+    ],
+)
+def test_which_gpus_mxnet_has_code_for(capability, runs):
+    problem = baselines.mxnet_gpu_problem(capability)
+    assert (problem is None) == runs
+    if problem:
+        assert "{}.{}".format(*capability) in problem
+
+
+@pytest.mark.skipif(d2ltvm.has_cuda(), reason="a GPU is there")
+def test_without_a_gpu_the_torch_baseline_says_so():
+    with pytest.raises(d2ltvm.MissingError, match="PyTorch"):
+        d2ltvm.bench_vector_add_torch([64])
+
+
+def test_scoreboard_rows_and_table():
+    workload = next(w for w in scoreboard.workloads() if w.device == "cpu")
+    name = workload.library[0]
+    record = d2ltvm.Record(
+        name="scoreboard/x",
+        unit="GB/s",
+        x={"label": "n", "values": [1]},
+        series={name: [10.0], scoreboard.OURS: [12.0]},
+        device={"name": "chip", "driver": "", "cuda": ""},
+        date="2026-01-01",
+    )
+    row = scoreboard.row(workload, record)
+    assert row["ratio"] == 1.2
+    text = scoreboard.table([row, {"workload": "other", "device": "cuda", "missing": "no record"}])
+    assert "1.20" in text and "no record" in text and "chip" in text
+
+
+@needs_gpu
+def test_the_graph_clock_agrees_with_the_datasheet_within_reason():
+    gflops = d2ltvm.bench_vector_add_tvm(schedules.unrolled, [2**26], "cuda")[0]
+    terabytes = gflops * 12 / 1e3
+    assert 0.2 < terabytes < 8  # T4: 0.32 TB/s, H200: 4.8 TB/s
+
+
+@needs_gpu
+def test_an_empty_graph_is_refused():
+    with pytest.raises(RuntimeError, match="graph is empty"):
+        d2ltvm.time_together({"nothing": lambda: None}, "graph")

@@ -1,0 +1,134 @@
+"""Building and running: launches, sources, and what bad input is told."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+
+import d2ltvm
+from d2ltvm import schedules
+
+
+def small():
+    return schedules.one_thread_each(1000, nt=64)
+
+
+def test_runs_on_numpy_arrays_and_says_how_it_launched():
+    kernel = d2ltvm.build(small())
+    a, b, c = d2ltvm.get_abc(1000)
+    kernel(a, b, c)
+    assert np.array_equal(c, a + b)
+    (launch,) = kernel.launches
+    assert (launch.grid, launch.block) == ((16, 1, 1), (64, 1, 1))
+    assert [(p.name, p.output) for p in kernel.params] == [("A", False), ("B", False), ("C", True)]
+
+
+def test_runs_on_the_cpu():
+    kernel = d2ltvm.build(schedules.cpu_vector_add(1001), "llvm")
+    a, b, c = d2ltvm.get_abc(1001)
+    kernel(a, b, c)
+    assert np.array_equal(c, a + b) and kernel.launches == ()
+
+
+def test_bound_launch_repeats():
+    kernel = d2ltvm.build(schedules.cpu_vector_add(64), "llvm")
+    a, b, c = (tvm.runtime.tensor(x) for x in d2ltvm.get_abc(64))
+    launch = kernel.bind(a, b, c)
+    launch()
+    launch()
+    assert np.array_equal(c.numpy(), a.numpy() + b.numpy())
+
+
+def test_two_launches_with_a_temporary_between_them():
+    A = te.placeholder((100,), name="A")
+    D = te.compute((100,), lambda i: A[i] + 1.0, name="D")
+    C = te.compute((100,), lambda i: D[99 - i] * 2.0, name="C")
+    sch = d2ltvm.schedule([A, C])
+    for name in "DC":
+        block, tx = sch.split(sch.get_loops(sch.get_sblock(name))[0], [None, 32])
+        sch.bind(block, "blockIdx.x")
+        sch.bind(tx, "threadIdx.x")
+    kernel = d2ltvm.build(sch)
+    assert len(kernel.launches) == 2
+    x = np.random.default_rng(0).standard_normal(100, "float32")
+    d2ltvm.check(kernel, [x], lambda a: (a[::-1] + 1) * 2, terms=2)
+
+
+def test_shared_memory_and_barriers_are_executed():
+    """Each block turns its part round through shared memory: wrong without the barrier."""
+    A = te.placeholder((256,), name="A")
+    C = te.compute((256,), lambda i: A[i // 64 * 64 + 63 - i % 64], name="C")
+    sch = d2ltvm.schedule([A, C])
+    out = sch.get_sblock("C")
+    shared = sch.cache_read(out, 0, "shared")
+    block, tx = sch.split(sch.get_loops(out)[0], [None, 64])
+    sch.bind(block, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    sch.compute_at(shared, block)
+    sch.bind(sch.get_loops(shared)[-1], "threadIdx.x")
+    kernel = d2ltvm.build(sch)
+    assert "__shared__" in kernel.cuda("sm_80") and "__syncthreads" in kernel.cuda("sm_80")
+    x = np.random.default_rng(0).standard_normal(256, "float32")
+    d2ltvm.check(kernel, [x], lambda a: a.reshape(4, 64)[:, ::-1].ravel())
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
+def test_source_for_an_architecture_without_a_gpu(arch):
+    source = d2ltvm.build(small()).cuda(arch)
+    code = d2ltvm.kernel_code(source)
+    assert code.startswith('extern "C" __global__') and "blockIdx.x" in code
+    assert code.count("__global__") == 1
+    with pytest.raises(d2ltvm.MissingError, match=f"built for {arch} and not for a device"):
+        d2ltvm.build(small(), arch)(*d2ltvm.get_abc(1000))
+
+
+def test_the_number_of_threads_is_limited():
+    with pytest.raises(ValueError, match=r"has 2048 threads per block.* at most 1024 are allowed"):
+        d2ltvm.build(schedules.one_thread_each(4096, nt=2048))
+
+
+def test_the_size_of_the_grid_is_limited():
+    sch = d2ltvm.schedule(d2ltvm.broadcast_add((70000, 1), (70000, 1)))
+    by, tx = sch.get_loops(sch.get_sblock("C"))
+    sch.bind(by, "blockIdx.y")
+    sch.bind(tx, "threadIdx.x")
+    with pytest.raises(ValueError, match=r"has grid \(1, 70000, 1\); at most"):
+        d2ltvm.build(sch)
+
+
+@pytest.mark.parametrize("target", [None, "sm_80"])
+def test_an_unbound_loop_is_explained(target):
+    with pytest.raises(ValueError, match="bound to no thread: bind one of its loops"):
+        d2ltvm.build(d2ltvm.schedule(d2ltvm.vector_add(8)), target)
+
+
+@pytest.mark.parametrize("target", ["cudaa", "sm_x", 7, "sm_1", "metal"])
+def test_unknown_targets(target):
+    with pytest.raises(ValueError, match=r"target is .*; allowed: 'cuda', 'opencl', 'llvm'"):
+        d2ltvm.build(small(), target)
+
+
+def test_arrays_that_do_not_fit():
+    kernel = d2ltvm.build(small())
+    a, b, c = d2ltvm.get_abc(1000)
+    with pytest.raises(ValueError, match="got 2 arrays; the kernel takes A, B, C"):
+        kernel(a, b)
+    with pytest.raises(ValueError, match=r"B is float32 of shape \(999,\); float32 of shape"):
+        kernel(a, b[1:], c)
+    with pytest.raises(ValueError, match="A is float64 of shape"):
+        kernel(a.astype("float64"), b, c)
+    with pytest.raises(ValueError, match="C is not contiguous"):
+        kernel(a, b, np.empty(2000, "float32")[::2])
+
+
+def test_loop_nest_keeps_the_loops_and_drops_the_noise():
+    text = d2ltvm.loop_nest(small())
+    assert text.startswith("def main(A: T.Buffer((1000,)")
+    assert 'T.thread_binding(64, thread="threadIdx.x")' in text
+    assert "T.where(" in text  # the guard is part of what runs
+    assert not any(word in text for word in ("T.reads", "import", "@", "func_attr"))
+
+
+def test_kernel_code_of_something_else():
+    with pytest.raises(ValueError, match="source holds no kernel"):
+        d2ltvm.kernel_code("int main() {}")

@@ -1,0 +1,105 @@
+"""Records: what `measure` returns, stores and refuses."""
+
+import json
+
+import numpy as np
+import pytest
+
+import d2ltvm
+from d2ltvm import devices, records
+
+GPU = {"name": "NVIDIA T4", "driver": "580.1", "cuda": "13.0"}
+
+
+def result():
+    return {
+        "unit": "GB/s",
+        "x": {"label": "n", "values": [1, 2]},
+        "series": {"TVM": [3.5, 4.5]},
+        "spread": {"TVM": [[3.0, 4.0], [4.0, 5.0]]},
+        "notes": "",
+    }
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "MEASUREMENTS", tmp_path)
+    monkeypatch.delenv("D2LTVM_RECORD", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A machine that believes it has a T4."""
+    monkeypatch.setattr(devices, "has_cuda", lambda: True)
+    monkeypatch.setattr(devices, "describe_device", lambda: GPU)
+
+
+def test_without_a_gpu_nothing_runs_and_a_missing_record_is_named(folder, monkeypatch):
+    monkeypatch.setattr(devices, "has_cuda", lambda: False)
+    with pytest.raises(d2ltvm.MissingError, match="no record 'a/b' for nvidia-h200"):
+        d2ltvm.measure("a/b", lambda: pytest.fail("ran"))
+
+
+def test_with_a_gpu_it_runs_and_writes_nothing(folder, gpu):
+    record = d2ltvm.measure("a/b", result)
+    assert record.live and record.device == GPU and record.at("TVM", 2) == 4.5
+    assert "NVIDIA T4, driver 580.1, CUDA 13.0" in record.caption and "measured" in record.caption
+    assert not list(folder.rglob("*.json"))
+
+
+def test_recording_stores_what_load_returns(folder, gpu, monkeypatch):
+    monkeypatch.setenv("D2LTVM_RECORD", "1")
+    made = [d2ltvm.measure(f"a/{name}", result) for name in ("b", "c", "b")]
+    loaded = d2ltvm.load("a/b", "nvidia-t4")
+    assert loaded.series == made[0].series and loaded.date == made[0].date and not loaded.live
+    assert "recorded" in loaded.caption and loaded.software["numpy"] == np.__version__
+    stored = json.loads((folder / "nvidia-t4" / "a.json").read_text())["records"]
+    assert [r["name"] for r in stored] == ["b", "c"]
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_a_record_with_a_side_missing_is_not_stored(folder, gpu, monkeypatch):
+    monkeypatch.setenv("D2LTVM_RECORD", "1")
+    with pytest.raises(d2ltvm.MissingError, match="cannot be recorded without PyTorch"):
+        d2ltvm.measure("a/b", lambda: {**result(), "missing": ["PyTorch"]})
+    assert not list(folder.rglob("*"))
+
+
+def test_a_library_that_is_missing_falls_back_on_the_record(folder, gpu, monkeypatch, capsys):
+    monkeypatch.setattr(records, "DEFAULT_DEVICE", "nvidia-t4")
+    monkeypatch.setenv("D2LTVM_RECORD", "1")
+    d2ltvm.measure("a/b", result)
+
+    def without():
+        raise d2ltvm.MissingError("no ncu", "the record", "install it")
+
+    assert not d2ltvm.measure("a/b", without).live
+    assert "not measured here" in capsys.readouterr().out
+
+
+def test_the_cpu_is_always_measured_and_never_stored(folder, monkeypatch):
+    monkeypatch.setenv("D2LTVM_RECORD", "1")
+    record = d2ltvm.measure("a/b", result, device="cpu")
+    assert record.live and record.device["driver"] == "" and not list(folder.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["a", "a/b/c", "A/b", "../b", ""])
+def test_names_that_are_not_names(name):
+    with pytest.raises(ValueError, match="name is"):
+        d2ltvm.measure(name, result, device="cpu")
+
+
+def test_an_unknown_device():
+    with pytest.raises(ValueError, match="device is 'tpu'; allowed: 'cuda', 'cpu'"):
+        d2ltvm.measure("a/b", result, device="tpu")
+
+
+def test_a_series_of_the_wrong_length_or_name():
+    with pytest.raises(ValueError, match="do not have 2 values"):
+        d2ltvm.Record(name="a/b", **{**result(), "series": {"TVM": [1.0]}})
+    record = d2ltvm.Record(name="a/b", **result())
+    with pytest.raises(KeyError, match="a/b has TVM"):
+        record["PyTorch"]
+    with pytest.raises(KeyError, match=r"a/b has x = \[1, 2\]"):
+        record.at("TVM", 3)

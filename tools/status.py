@@ -1,0 +1,53 @@
+"""Write book/status.md: versions, when each chapter last ran and how long it took, the records."""
+
+import json
+
+import book
+
+HEAD = """# Status
+
+Each chapter is run from top to bottom before it is committed, and again by `pytest --nbval` before
+every change is taken. This page is made from the notebooks and the records when the book is built.
+"""
+
+
+def main():
+    """Write the page."""
+    text = "\n".join([HEAD, *_chapters(), "", *_records(), ""])
+    (book.ROOT / "book" / "status.md").write_text(text)
+
+
+def _chapters():
+    yield "## Chapters\n"
+    yield "| Chapter | Last run | Seconds | Python | TVM | NumPy | MXNet |"
+    yield "| --- | --- | ---: | --- | --- | --- | --- |"
+    for path in book.chapters():
+        notebook = book.read(path)
+        ran = notebook.metadata["d2ltvm"]
+        link = f"[{book.title(notebook)}]({path.relative_to(book.ROOT / 'book')})"
+        versions = [ran["versions"].get(p, "none") for p in ("apache-tvm", "numpy", "mxnet")]
+        cells = [link, ran["executed"], f"{ran['seconds']:.1f}", ran["python"], *versions]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _records():
+    yield "## Records\n"
+    yield "What was measured on a GPU, by `make record`.\n"
+    yield "| Record | Device | Driver, CUDA | Date | TVM | PyTorch |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for path in sorted((book.ROOT / "book" / "measurements").glob("*/*.json")):
+        for r in json.loads(path.read_text())["records"]:
+            device, software = r["device"], r["software"]
+            cells = [
+                f"{path.stem}/{r['name']}",
+                device["name"],
+                f"{device['driver']}, {device['cuda']}",
+                r["date"],
+                software.get("apache-tvm", ""),
+                software.get("torch", ""),
+            ]
+            yield "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    main()
