@@ -11,16 +11,30 @@ __version__ = "0.1.0"
 
 # What the package offers, by the module that holds it.
 _EXPORTS = {
-    "ops": ("vector_add", "broadcast_add", "broadcast_shape", "schedule"),
+    "ops": ("vector_add", "vector_copy", "broadcast_add", "broadcast_shape", "schedule"),
     "data": ("get_abc", "get_bcast_data"),
     "errors": ("MissingError",),
     "devices": ("as_target", "driver_version", "has_cuda", "has_opencl"),
-    "cubin": ("compile_cubin", "disassemble", "instructions", "resources", "ensure_cuda_compiler"),
+    "cubin": (
+        "compile_cubin",
+        "disassemble",
+        "instructions",
+        "resources",
+        "ensure_cuda_compiler",
+    ),
     "listing": ("loop_nest", "kernel_code"),
     "kernel": ("build", "Kernel"),
     "checking": ("check", "WrongResultError"),
     "clock": ("time_together", "Timing"),
-    "baselines": ("mxnet", "mxnet_add", "mxnet_context", "numpy_add", "torch_add", "torch_cuda"),
+    "baselines": (
+        "mxnet",
+        "mxnet_add",
+        "mxnet_context",
+        "numpy_add",
+        "torch_add",
+        "torch_copy",
+        "torch_cuda",
+    ),
     "bench": (
         "bench_workload",
         "bench_together",
@@ -32,6 +46,7 @@ _EXPORTS = {
         "bench_bcast_add_torch",
         "bcast_data",
         "tvm_add",
+        "tvm_copy",
     ),
     "access": ("sectors",),
     "counters": ("count",),

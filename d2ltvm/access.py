@@ -69,7 +69,7 @@ def sectors(sch, config=None):
     twice.
 
     Args:
-        sch: a schedule whose loops are bound to blocks and threads.
+        sch: a schedule whose loops are bound to blocks and threads, or as for `d2ltvm.build`.
         config: options of TVM's PassContext.
 
     Returns:
@@ -79,7 +79,7 @@ def sectors(sch, config=None):
         NotImplementedError: the kernel holds something that is not understood here, such as an
             index that depends on data.
     """
-    lowered = lowering.lower(sch.mod, devices.as_target("sm_80"), config)
+    lowered = lowering.lower(lowering.as_module(sch), devices.as_target("sm_80"), config)
     found = {}
     for launch in lowered.launches:
         kernel = _Walk(found, launch)

@@ -149,6 +149,13 @@ def torch_add(n, a, b, c):
     return lambda: torch.add(x, y, out=z)
 
 
+def torch_copy(n, a, c):
+    """PyTorch's copy of `a` on the GPU, for `bench_together`."""
+    torch = torch_cuda()
+    x, z = (torch.from_numpy(array).cuda() for array in (a, c))
+    return lambda: z.copy_(x)
+
+
 def _compute_capability():
     import tvm
 

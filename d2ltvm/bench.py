@@ -126,6 +126,29 @@ def tvm_add(func, target=None):
     return prepare
 
 
+def tvm_copy(func, target=None):
+    """A copy scheduled by `func`, as a contender for `bench_together`.
+
+    Args:
+        func: function of a size that returns a schedule of `vector_copy`.
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        A function of a size and two arrays, which builds the kernel, checks it and returns the
+        launch.
+    """
+
+    def prepare(n, a, c):
+        kernel = build(func(n), target)
+        c.fill(np.nan)
+        kernel(a, c)
+        if not np.array_equal(a, c):
+            raise WrongResultError("C is not A")
+        return kernel.bind(a, c)
+
+    return prepare
+
+
 def bench_vector_add_tvm(func, sizes, target=None):
     """GFLOPS of a scheduled vector add.
 

@@ -30,9 +30,10 @@ def check(kernel, inputs, reference, terms=1):
 
     Raises:
         WrongResultError: the error is over `terms` roundings of the output's dtype, each relative
-            to the sum of magnitudes that went into the element, which is the reference
-            of the inputs' absolute values (Higham, Accuracy and Stability of Numerical Algorithms,
-            section 3.1). Integers must agree exactly, modulo their width.
+            to the sum of magnitudes that went into the element: the reference of the inputs'
+            absolute values (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1),
+            or its own magnitude where that is larger, as it can be where inputs are subtracted.
+            Integers must agree exactly, modulo their width.
     """
     expected = _reference(reference, inputs)
     largest = _reference(reference, [np.abs(_wide(x)) for x in inputs])
@@ -46,7 +47,7 @@ def check(kernel, inputs, reference, terms=1):
     given, written = iter(inputs), iter(poisoned)
     kernel(*[next(written) if p.output else next(given) for p in kernel.params])
     return max(
-        _compare(p.name, got, want, bound, terms)
+        _compare(p.name, got, want, np.maximum(bound, np.abs(want)), terms)
         for p, got, want, bound in zip(outputs, poisoned, expected, largest, strict=True)
     )
 

@@ -82,7 +82,7 @@ def plan(driver, gpu="", capability=None, loaded=None):
         return _cpu(f"{gpu} has compute capability {have}, and CUDA 13 wants {want} or newer")
     if driver[0] >= MIN_DRIVER or (loaded and "/compat/" in loaded):
         return Plan("nothing")
-    old = f"driver {'.'.join(map(str, driver))}, CUDA 13 wants {MIN_DRIVER} or newer"
+    old = f"driver {dotted(driver)}, CUDA 13 wants {MIN_DRIVER} or newer"
     if not set(DATA_CENTRE) & set(re.split(r"[^A-Za-z0-9]+", gpu)):
         return _cpu(f"{old}, and forward compatibility is for data-centre GPUs, not {gpu!r}")
     if driver[0] not in COMPAT_BRANCHES:
@@ -91,6 +91,16 @@ def plan(driver, gpu="", capability=None, loaded=None):
     if loaded:
         return _cpu(f"{old}, and {loaded} is loaded; restart the runtime and run this cell first")
     return Plan("compat")
+
+
+def dotted(driver):
+    """A driver's version as NVIDIA writes it.
+
+    >>> dotted((580, 159, 4))
+    '580.159.04'
+    """
+    major, *minor = driver
+    return ".".join([str(major), *(f"{part:02}" for part in minor)])
 
 
 def find_gpu():

@@ -14,6 +14,7 @@ import tvm
 from d2ltvm import devices
 from d2ltvm.errors import MissingError
 from d2ltvm.kernel import build
+from d2ltvm.lowering import as_module
 
 # What a memory-bound kernel is judged by, and Nsight Compute's names for it.
 MEMORY = {
@@ -35,7 +36,7 @@ def count(sch, inputs, metrics=MEMORY):
     1064960.0
 
     Args:
-        sch: a schedule.
+        sch: a schedule, or as for `d2ltvm.build`.
         inputs: NumPy arrays, one for each parameter that the kernel does not write.
         metrics: Nsight Compute's metric names by a name of your own.
 
@@ -50,7 +51,7 @@ def count(sch, inputs, metrics=MEMORY):
     ncu = _ncu()
     with tempfile.TemporaryDirectory() as folder:
         module, data = Path(folder) / "module.json", Path(folder) / "inputs.npz"
-        module.write_text(tvm.ir.save_json(sch.mod))
+        module.write_text(tvm.ir.save_json(as_module(sch)))
         np.savez(data, *inputs)
         command = [
             ncu,

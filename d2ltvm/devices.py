@@ -42,7 +42,7 @@ def driver_problem(version):
     if version is None:
         return "no NVIDIA driver"
     if version[0] < colab.MIN_DRIVER:
-        shown = ".".join(str(part) for part in version)
+        shown = colab.dotted(version)
         return f"the NVIDIA driver is {shown}, and CUDA 13 wants {colab.MIN_DRIVER} or newer"
     return None
 

@@ -6,7 +6,7 @@ import tvm
 from d2ltvm import cubin, devices, opencl
 from d2ltvm.errors import MissingError
 from d2ltvm.listing import kernel_code
-from d2ltvm.lowering import lower
+from d2ltvm.lowering import as_module, lower
 
 
 def build(sch, target=None, config=None):
@@ -17,7 +17,7 @@ def build(sch, target=None, config=None):
     >>> kernel(a, b, c)         # c is now a + b
 
     Args:
-        sch: a `tvm.s_tir.Schedule`, or an IRModule with a PrimFunc named `main`.
+        sch: a `tvm.s_tir.Schedule`, a PrimFunc, or an IRModule with a PrimFunc named `main`.
         target: where it runs, as for `d2ltvm.as_target`; None is the GPU where there is one, and
             OpenCL on PoCL elsewhere. An architecture such as 'sm_80' gives a kernel with source,
             cubin and SASS that does not run.
@@ -30,7 +30,7 @@ def build(sch, target=None, config=None):
         ValueError: `target` is unknown, a loop is not bound, or a block has too many threads.
         MissingError: this machine lacks the device.
     """
-    return Kernel(getattr(sch, "mod", sch), target, config)
+    return Kernel(as_module(sch), target, config)
 
 
 class Kernel:
@@ -130,6 +130,10 @@ class Kernel:
         if not str(arch).startswith("sm_"):
             raise ValueError(f"arch is {arch!r}; an architecture such as 'sm_80' is allowed")
         return lower(self.mod, devices.as_target(arch), self.config).source
+
+    def opencl(self):
+        """OpenCL source, with or without an OpenCL device, as text."""
+        return lower(self.mod, tvm.target.Target("opencl"), self.config).source
 
     def cubin(self, arch="sm_90"):
         """Machine code for an architecture, compiled by NVRTC: bytes of an ELF file."""

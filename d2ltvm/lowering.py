@@ -93,6 +93,13 @@ def lower(mod, target, config=None):
     return Lowered(executable, parameters(mod), launches, temporaries, kernels)
 
 
+def as_module(sch):
+    """The IRModule of a schedule, of an IRModule, or of a PrimFunc, which is then its `main`."""
+    if isinstance(sch, tvm.tirx.PrimFunc):
+        return tvm.IRModule({"main": sch})
+    return getattr(sch, "mod", sch)
+
+
 def parameters(mod):
     """The tensors that `mod["main"]` takes, as a tuple of `Param`."""
     written = set()

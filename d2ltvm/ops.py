@@ -11,6 +11,27 @@ from tvm import s_tir, te
 DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 
 
+def vector_copy(n, dtype="float32"):
+    """Copy a vector.
+
+    >>> A, C = d2ltvm.vector_copy(1024)
+
+    Args:
+        n: length, a positive integer.
+        dtype: element type of both, one of `DTYPES`.
+
+    Returns:
+        te tensors `A` and `C = A`, each of shape `(n,)`.
+
+    Raises:
+        ValueError: `n` is not a positive integer, or `dtype` is not one of `DTYPES`.
+    """
+    _check_length(n)
+    _check_dtype(dtype)
+    A = te.placeholder((int(n),), dtype, name="A")
+    return A, te.compute((int(n),), lambda i: A[i], name="C")
+
+
 def vector_add(n, dtype="float32"):
     """Add two vectors.
 
@@ -28,10 +49,9 @@ def vector_add(n, dtype="float32"):
     Raises:
         ValueError: `n` is not a positive integer, or `dtype` is not one of `DTYPES`.
     """
-    if not isinstance(n, Integral) or n < 1:
-        raise ValueError(f"n is {n!r}; a positive integer is allowed")
-    shape = (int(n),)
+    _check_length(n)
     _check_dtype(dtype)
+    shape = (int(n),)
     A = te.placeholder(shape, dtype, name="A")
     B = te.placeholder(shape, dtype, name="B")
     return A, B, te.compute(shape, lambda i: A[i] + B[i], name="C")
@@ -129,6 +149,11 @@ def _shape(name, shape):
     if not sizes or not all(isinstance(s, Integral) and s > 0 for s in sizes):
         raise ValueError(f"{name} is {shape!r}; positive integers are allowed")
     return tuple(int(s) for s in sizes)
+
+
+def _check_length(n):
+    if not isinstance(n, Integral) or n < 1:
+        raise ValueError(f"n is {n!r}; a positive integer is allowed")
 
 
 def _check_dtype(dtype):

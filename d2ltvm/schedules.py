@@ -4,7 +4,20 @@ Each is defined in a cell of its chapter too, tagged `schedules`, for the reader
 holds the two to the same code.
 """
 
-from d2ltvm.ops import broadcast_add, schedule, vector_add
+from d2ltvm.ops import broadcast_add, schedule, vector_add, vector_copy
+
+
+def copy_unrolled(n, nt=128, width=4, steps=2):
+    """Copy: `steps` accesses of `width` elements a thread, a block's width apart."""
+    sch = schedule(vector_copy(n))
+    (i,) = sch.get_loops(sch.get_sblock("C"))
+    bx, step, tx, v = sch.split(i, [None, steps, nt, width])
+    sch.reorder(bx, tx, step, v)
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    sch.unroll(step)
+    sch.vectorize(v)
+    return sch
 
 
 def one_thread_each(n, nt=256):
@@ -38,6 +51,14 @@ def unrolled(n, nt=128, width=4, steps=2):
     sch.bind(tx, "threadIdx.x")
     sch.unroll(step)
     sch.vectorize(v)
+    return sch
+
+
+def partitioned(n, nt=128, width=4, steps=2):
+    """Vector add: as `unrolled`, with the guard for the last block kept out of all the others."""
+    sch = unrolled(n, nt, width, steps)
+    bx = sch.get_loops(sch.get_sblock("C"))[0]
+    sch.annotate(bx, "pragma_loop_partition_hint", 1)
     return sch
 
 

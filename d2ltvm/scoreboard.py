@@ -55,7 +55,7 @@ def workloads():
 
     torch = ("PyTorch", baselines.torch_add)
     mxnet = ("MXNet", baselines.mxnet_add("cpu"))
-    gpu_add = ("cuda", get_abc, torch, tvm_add(schedules.unrolled, "cuda"), vector)
+    gpu_add = ("cuda", get_abc, torch, tvm_add(schedules.partitioned, "cuda"), vector)
     cpu_add = ("cpu", get_abc, mxnet, tvm_add(schedules.cpu_vector_add, "llvm"), vector)
     gpu_rows = ("cuda", bcast_data, torch, tvm_add(schedules.bcast_rows, "cuda"), broadcast)
     cpu_rows = ("cpu", bcast_data, mxnet, tvm_add(schedules.cpu_bcast_add, "llvm"), broadcast)

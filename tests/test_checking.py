@@ -70,6 +70,16 @@ def test_the_tolerance_follows_the_number_of_roundings():
     assert d2ltvm.check(Fake(sloppy), inputs(), np.add, terms=8) > 2**-23
 
 
+def test_a_difference_is_held_to_its_own_size():
+    """|a| - |b| is smaller than a - b where the signs differ, and must not be the bound."""
+    a, b = np.float32([1.1, -2.3]), np.float32([-1.7, 0.4])
+
+    def exact(x, y, out):
+        out[:] = x - y
+
+    assert d2ltvm.check(Fake(exact, shape=(2,)), (a, b), np.subtract) <= 2**-24
+
+
 def test_integers_wrap_and_are_exact():
     a = np.arange(100, dtype="int8")
     assert d2ltvm.check(Fake(add, dtype="int8"), (a, a), np.add) == 0
@@ -92,7 +102,7 @@ def test_broadcast_schedules(schedule, n):
 
 
 @pytest.mark.parametrize("n", [1, 1000, 1024, 4099])
-@pytest.mark.parametrize("schedule", ["one_thread_each", "vectorized", "unrolled"])
+@pytest.mark.parametrize("schedule", ["one_thread_each", "vectorized", "unrolled", "partitioned"])
 def test_vector_schedules(schedule, n):
     kernel = d2ltvm.build(getattr(schedules, schedule)(n))
     assert d2ltvm.check(kernel, d2ltvm.get_abc(n)[:2], np.add) <= 2**-24

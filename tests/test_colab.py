@@ -25,7 +25,7 @@ SYSTEM_LIBCUDA = "/usr/lib64-nvidia/libcuda.so.550.54.15"
         ((550, 54, 15), "NVIDIA L4", "compat", ""),
         ((550, 54, 15), "NVIDIA H100 80GB HBM3", "compat", ""),
         ((535, 104, 5), T4, "compat", ""),
-        ((560, 35, 3), T4, "cpu", "driver 560.35.3, CUDA 13 wants 580 or newer"),
+        ((560, 35, 3), T4, "cpu", "driver 560.35.03, CUDA 13 wants 580 or newer"),
         ((525, 60, 13), T4, "cpu", "starts from one of 535, 550, 565, 570, 575"),
         ((575, 57, 8), GEFORCE, "cpu", "for data-centre GPUs, not 'NVIDIA GeForce RTX 4090'"),
         ((550, 54, 15), GEFORCE, "cpu", "for data-centre GPUs"),
@@ -278,3 +278,8 @@ def test_nothing_that_could_load_a_driver_is_imported():
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_a_driver_is_written_as_nvidia_does():
+    assert colab.dotted((580, 159, 4)) == "580.159.04"
+    assert colab.dotted((550,)) == "550"

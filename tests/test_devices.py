@@ -9,9 +9,11 @@ import d2ltvm
 from d2ltvm import devices
 
 
-@pytest.mark.parametrize("version", [(550, 54, 15), (575, 57), (535, 104, 5)])
-def test_a_driver_older_than_cuda_13_wants(version):
-    shown = ".".join(str(part) for part in version)
+@pytest.mark.parametrize(
+    ("version", "shown"),
+    [((550, 54, 15), "550.54.15"), ((575, 57), "575.57"), ((535, 104, 5), "535.104.05")],
+)
+def test_a_driver_older_than_cuda_13_wants(version, shown):
     problem = devices.driver_problem(version)
     assert problem == f"the NVIDIA driver is {shown}, and CUDA 13 wants 580 or newer"
 

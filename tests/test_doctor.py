@@ -116,7 +116,7 @@ def test_probe_tells_errors_crashes_and_what_is_missing(monkeypatch):
             ((580, 159, 4), "NVIDIA H200", (9, 0)),
             {"seen": True, "capability": "9.0", "cuda": "13.0"},
             "ok",
-            "NVIDIA H200, driver 580.159.4, CUDA 13.0, compute capability 9.0",
+            "NVIDIA H200, driver 580.159.04, CUDA 13.0, compute capability 9.0",
             "",
         ),
         (
@@ -137,7 +137,7 @@ def test_probe_tells_errors_crashes_and_what_is_missing(monkeypatch):
             ((580, 82, 7), "Tesla T4", (7, 5)),
             {"error": "ImportError: no tvm"},
             "broken",
-            "Tesla T4, driver 580.82.7: ImportError: no tvm",
+            "Tesla T4, driver 580.82.07: ImportError: no tvm",
             "pip install -r requirements.txt",
         ),
     ],

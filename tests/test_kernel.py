@@ -6,7 +6,7 @@ import tvm
 from tvm import te
 
 import d2ltvm
-from d2ltvm import schedules
+from d2ltvm import devices, schedules
 
 
 def small():
@@ -132,3 +132,9 @@ def test_loop_nest_keeps_the_loops_and_drops_the_noise():
 def test_kernel_code_of_something_else():
     with pytest.raises(ValueError, match="source holds no kernel"):
         d2ltvm.kernel_code("int main() {}")
+
+
+def test_opencl_source_needs_no_opencl_device(monkeypatch):
+    monkeypatch.setattr(devices, "opencl_device", lambda: None)
+    kernel = d2ltvm.build(schedules.one_thread_each(1000), "sm_80")
+    assert "__kernel void main_kernel" in kernel.opencl()
