@@ -1,0 +1,21 @@
+"""The repository's own records."""
+
+import json
+
+import numpy as np
+
+import d2ltvm
+from d2ltvm import records
+
+
+def test_every_stored_record_is_whole():
+    """The repository's own records load, carry provenance and finite positive values."""
+    paths = sorted(records.MEASUREMENTS.glob("*/*.json"))
+    assert paths, "book/measurements is empty"
+    for path in paths:
+        for entry in json.loads(path.read_text())["records"]:
+            record = d2ltvm.load(f"{path.stem}/{entry['name']}", path.parent.name)
+            assert records.slug(record.device["name"]) == path.parent.name
+            assert record.date and record.device["driver"] and record.software["apache-tvm"]
+            for legend in record.series:
+                assert np.isfinite(record[legend]).all() and (record[legend] >= 0).all()
