@@ -1,0 +1,67 @@
+# Targets explain themselves: `make help`.
+# The environment in .venv is made on demand and again when the requirements change.
+
+PYTHON ?= $(shell for v in 3.12 3.11; do \
+	command -v python$$v >/dev/null 2>&1 && python$$v -c '' >/dev/null 2>&1 && { echo python$$v; break; }; \
+	done)
+ifeq ($(PYTHON),)
+PYTHON := python3
+endif
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CHAPTERS ?=
+SITE := _build/html
+
+.DEFAULT_GOAL := help
+.PHONY: help env book test notebooks record numbers format lint check-site doctor bench clean
+
+help:  ## what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
+
+env: $(STAMP)  ## the environment in .venv, with everything pinned
+
+$(STAMP): requirements.txt constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || \
+		{ echo "$(PYTHON) is not Python 3.11 or 3.12; try: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "$(PYTHON) lacks venv; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Installing into $(VENV), once; this takes a few minutes."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+book: $(STAMP)  ## the site, as HTML, with warnings as errors
+	@$(BIN)/python tools/status.py
+	@$(BIN)/jupyter-book build -W -n --keep-going --quiet .
+	@$(BIN)/python -m pytest -q -p no:nbval -o addopts= tests/test_site.py
+	@echo "Open $(CURDIR)/$(SITE)/index.html"
+
+test: $(STAMP)  ## unit tests, and every cell of every chapter
+	@$(BIN)/python -m pytest -q --nbval
+
+notebooks: $(STAMP)  ## run chapters and keep their outputs; CHAPTERS="book/... ..." for some
+	@$(BIN)/python tools/execute.py $(CHAPTERS)
+
+record: $(STAMP)  ## on a GPU: measure every chapter again and write the records
+	@$(BIN)/python tools/execute.py --record $(CHAPTERS)
+
+numbers: $(STAMP)  ## write the numbers in the text anew from the records
+	@$(BIN)/python tools/prose_numbers.py --fix
+
+format: $(STAMP)  ## format code, notebooks too
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+lint: $(STAMP)  ## what pre-commit checks: ruff, ruff-format, codespell
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/codespell
+
+doctor: $(STAMP)  ## what this machine can do, and how to get the rest
+	@$(BIN)/python -m d2ltvm doctor
+
+bench: $(STAMP)  ## the scoreboard
+	@$(BIN)/python -m d2ltvm bench
+
+clean:  ## remove the site and the environment
+	rm -rf _build $(VENV)
