@@ -23,7 +23,7 @@ ROUNDS = 7
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds for one call: the `median` of the rounds, the `low`est and the `high`est."""
+    """Seconds for one call: the `median` of the rounds, and their range from `low` to `high`."""
 
     median: float
     low: float

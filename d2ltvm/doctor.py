@@ -159,7 +159,7 @@ def _guarded(item):
 
 def _python(name):
     version = sys.version_info[:3]
-    detail = ".".join(map(str, version)) + f", {sys.executable}"
+    detail = ".".join(map(str, version))
     if version[:2] in PYTHONS:
         return Check(name, "ok", detail)
     tested = " and ".join(".".join(map(str, pair)) for pair in PYTHONS)

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 from matplotlib import pyplot as plt
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 # Okabe and Ito, "Color Universal Design", 2008; black last, yellow left out: too pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -69,11 +70,11 @@ def plot(
                 axes.fill_between(x, low, high, color=COLOURS[k % len(COLOURS)], alpha=0.2, lw=0)
         for value, label in ceilings:
             _ceiling(axes, value, label)
-        _scales(axes, xscale, yscale, curves[0][0])
+        _scales(axes, xscale, yscale, curves)
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        _limits(axes, xlim, ylim, yscale)
+        _limits(axes, xlim, ylim, yscale, ceilings)
         if legend:
-            _legend(axes, len(curves))
+            _legend(axes, legend)
         _finish(figure, note)
 
 
@@ -320,28 +321,44 @@ def _line(k):
     }
 
 
-def _scales(axes, xscale, yscale, x):
+def _scales(axes, xscale, yscale, curves):
+    """Logarithmic axes with plain numbers; whole numbers on the x axis are powers of two here."""
+    axes.set_xscale(xscale)
     axes.set_yscale(yscale)
-    if xscale == "log":
+    if xscale == "log" and all(np.issubdtype(x.dtype, np.integer) for x, _ in curves):
         axes.set_xscale("log", base=2)
-        if np.issubdtype(np.asarray(x).dtype, np.floating):
-            axes.set_xscale("log")
-    else:
-        axes.set_xscale(xscale)
+    elif xscale == "log":
+        _plain(axes.xaxis, [x for x, _ in curves])
+    if yscale == "log":
+        _plain(axes.yaxis, [y for _, y in curves])
 
 
-def _limits(axes, xlim, ylim, yscale):
+def _plain(axis, values):
+    """Ticks at 1, 10, 100, written out, and at 2 and 5 too where there would be few of them."""
+    smallest, largest = min(map(np.min, values)), max(map(np.max, values))
+    steps = (1, 2, 5) if largest < 200 * smallest else (1,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _limits(axes, xlim, ylim, yscale, ceilings):
     if xlim:
         axes.set_xlim(xlim)
     if ylim:
         axes.set_ylim(ylim)
-    elif yscale == "linear":
+        return
+    if yscale == "linear":
         axes.set_ylim(bottom=0)
+    # Room for what is written above a ceiling.
+    room = 1.1 if yscale == "linear" else 1.5
+    axes.set_ylim(top=max([axes.get_ylim()[1], *(room * value for value, _ in ceilings)]))
 
 
-def _legend(axes, count):
-    """Above the axes, where it covers no curve."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.01), ncols=min(count, 3), borderaxespad=0)
+def _legend(axes, names):
+    """Above the axes, where it covers no curve, in as many columns as the longest name allows."""
+    columns = max(1, min(len(names), 3, 66 // (max(map(len, names)) + 6)))
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, borderaxespad=0)
 
 
 def _ceiling(axes, value, label):

@@ -1,0 +1,64 @@
+"""What is installed, and what is pinned."""
+
+import re
+from importlib import metadata
+
+import pytest
+
+import book
+from d2ltvm import environment
+
+PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;]+)(?: *; *(.+))?$")
+
+
+def pins(name):
+    """Versions by package, from a requirements file."""
+    found = {}
+    for line in (book.ROOT / name).read_text().splitlines():
+        if line and not line.startswith(("#", "-")):
+            match = PINNED.match(line)
+            assert match, f"{name}: {line!r} is not pinned"
+            found[match[1].lower().replace("_", "-")] = match[2]
+    return found
+
+
+def installed():
+    return {d.metadata["Name"].lower(): d.version for d in metadata.distributions()}
+
+
+def test_no_forbidden_combination_is_installed():
+    """Fails with the reason and the command, as `environment.forbidden` gives them."""
+    assert environment.forbidden(installed()) == []
+
+
+@pytest.mark.parametrize("version", ["0.1.15.post1", "0.1.15.post2"])
+def test_the_releases_that_crash_are_named(version):
+    (problem,) = environment.forbidden({"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": version})
+    assert version in problem and "tensorize" in problem and "pip install" in problem
+
+
+def test_releases_that_work_are_not_refused():
+    for version in ("0.1.14.post0", "0.1.14.post1"):
+        versions = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": version}
+        assert environment.forbidden(versions) == []
+
+
+def test_requirements_agree_with_the_constraints():
+    constraints = pins("constraints.txt")
+    for name in ("requirements.txt", "requirements-colab.txt"):
+        for package, version in pins(name).items():
+            assert constraints.get(package) == version, f"{name}: {package}"
+
+
+def test_colab_gets_the_versions_of_the_book():
+    book_has = pins("requirements.txt")
+    assert {p: book_has.get(p) for p in pins("requirements-colab.txt")} == pins(
+        "requirements-colab.txt"
+    )
+    assert not {"numpy", "torch", "mxnet"} & set(pins("requirements-colab.txt"))
+
+
+def test_mxnet_under_numpy_2_is_named():
+    (problem,) = environment.forbidden({"mxnet": "1.9.1", "numpy": "2.5.2"})
+    assert "cannot be imported" in problem
+    assert environment.forbidden({"mxnet": "1.9.1", "numpy": "1.26.4"}) == []

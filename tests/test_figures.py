@@ -1,0 +1,92 @@
+"""Figures: what is drawn is what was given, and bad input is refused."""
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+
+import d2ltvm
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    plt.close("all")
+    yield
+    plt.close("all")
+
+
+def texts():
+    return {t.get_text() for t in plt.gcf().findobj(matplotlib.text.Text)}
+
+
+def test_curves_are_drawn_as_given():
+    d2ltvm.plot([1, 2, 4], [[1, 2, 3], [2, 3, 5]], "n", "GFLOPS", ["NumPy", "TVM"], note="here")
+    first, second = plt.gca().lines
+    assert list(first.get_xdata()) == [1, 2, 4]
+    assert list(second.get_ydata()) == [2, 3, 5]
+    assert first.get_marker() != second.get_marker()  # told apart without colour
+    assert {"n", "GFLOPS", "NumPy", "TVM", "here"} <= texts()
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "legend", "message"),
+    [
+        ([1, 2], [[1, 2, 3]], [], "2 x and 3 y"),
+        ([1, 2], [[1, np.nan]], [], "not finite"),
+        ([], [[]], [], "as many are wanted"),
+        ([1, 2], [[1, 2]], ["a", "b"], "legend has 2 names"),
+    ],
+)
+def test_curves_that_make_no_sense_are_refused(x, y, legend, message):
+    with pytest.raises(ValueError, match=message):
+        d2ltvm.plot(x, y, legend=legend)
+
+
+def test_gflops_are_drawn_on_logarithmic_axes():
+    d2ltvm.plot_gflops([1e3, 1e6], [[1.0, 100.0]], ["TVM"])
+    assert plt.gca().get_xscale() == plt.gca().get_yscale() == "log"
+    plt.gcf().canvas.draw()
+    assert "100,000" in {t.get_text() for t in plt.gca().get_xticklabels()}
+
+
+def test_a_record_brings_its_provenance_and_its_spread():
+    record = d2ltvm.load("vector_add/bandwidth")
+    d2ltvm.plot_record(record, legends=["PyTorch"], xscale="log")
+    assert record.caption in texts()
+    assert len(plt.gca().collections) == 1
+
+
+def test_a_ceiling_is_inside_of_the_picture():
+    d2ltvm.plot([1, 2], [[1, 2]], ceilings=[(10, "copy")])
+    assert plt.gca().get_ylim()[1] > 10
+    assert "copy" in texts()
+
+
+def test_bars_have_their_values_written_out():
+    d2ltvm.bars({"copy": 4.26, "PyTorch": 4.36}, "TB/s", line=(4.8, "data sheet"))
+    assert {"4.26", "4.36", "TB/s", "data sheet"} <= texts()
+    with pytest.raises(ValueError, match="finite"):
+        d2ltvm.bars({})
+
+
+def test_the_roofline_has_its_corner_where_bandwidth_meets_the_peak():
+    d2ltvm.roofline({"FP32": 60.0}, {"HBM": 4.0}, {"add": (1 / 12, 0.3)})
+    roof, slope = plt.gca().lines[:2]
+    assert roof.get_xdata()[0] == pytest.approx(15)
+    assert slope.get_ydata() == pytest.approx(4 * slope.get_xdata())
+
+
+def test_threads_are_numbered_as_given():
+    d2ltvm.draw_threads({"continuous": [0, 0, 1], "alternate": [0, 1, 0]})
+    shown = [[t.get_text() for t in axes.texts] for axes in plt.gcf().axes]
+    assert shown == [["0", "0", "1"], ["0", "1", "0"]]
+    with pytest.raises(ValueError, match="empty"):
+        d2ltvm.draw_threads({"nobody": []})
+
+
+def test_the_memory_picture_is_of_the_chip_given():
+    d2ltvm.draw_memory(d2ltvm.chip("T4"))
+    assert any("40 multiprocessors" in t for t in texts())
+    assert "0.32 TB/s" in texts()

@@ -1,0 +1,63 @@
+"""The scoreboard, from records and from measurements."""
+
+import json
+
+import pytest
+
+import d2ltvm
+from d2ltvm import scoreboard
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(d2ltvm.devices, "has_cuda", lambda: False)
+
+
+def gpu_workloads():
+    return [w for w in scoreboard.workloads() if w.device == "cuda"]
+
+
+def test_a_row_holds_both_sides_and_their_ratio(no_gpu):
+    for workload in gpu_workloads():
+        row = scoreboard.row(workload, scoreboard.run(workload))
+        assert row["ratio"] == row["book_gb_s"] / row["library_gb_s"]
+        assert "NVIDIA" in row["measured"]
+
+
+def test_json_and_table_show_the_same(no_gpu, monkeypatch, capsys):
+    monkeypatch.setattr(scoreboard, "workloads", gpu_workloads_of(scoreboard.workloads()))
+    assert scoreboard.main(["--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert scoreboard.main([]) == 0
+    table = capsys.readouterr().out
+    for row in rows:
+        assert row["workload"] in table and f"{row['ratio']:.2f}" in table
+
+
+def gpu_workloads_of(workloads):
+    chosen = [w for w in workloads if w.device == "cuda"]
+    return lambda: chosen
+
+
+def test_a_workload_without_a_record_is_a_line_and_not_an_end(no_gpu, monkeypatch, capsys):
+    def missing(workload):
+        raise d2ltvm.MissingError("no record of it", "the rest", "make record")
+
+    monkeypatch.setattr(scoreboard, "run", missing)
+    assert scoreboard.main([]) == 0
+    assert capsys.readouterr().out.count("no record of it") == len(scoreboard.workloads())
+
+
+def test_the_figures_that_the_book_promises_are_in_the_records():
+    """Elementwise kernels against PyTorch on one H200, both sides in the same run."""
+    add = d2ltvm.load("vector_add/bandwidth")
+    ratio = add["twice four"] / add["PyTorch"]
+    large = add.values >= 2**20
+    assert add.values[0] == 2**10 and add.values[-1] == 2**28
+    assert (ratio >= 0.97).all() and (ratio[large] >= 0.99).all()
+    assert min(add.at("twice four", 2**26), add.at("twice four", 2**28)) >= 4.2
+    broadcast = d2ltvm.load("broadcast_add/bandwidth")
+    for n in (2048, 4096, 8192, 16384):
+        best = broadcast.at("wide, two rows", n)
+        assert best >= 1.4 * broadcast.at("PyTorch", n)
+        assert n < 8192 or best >= 0.95 * broadcast.at("copy of B", n)
