@@ -46,8 +46,9 @@ notebooks: $(STAMP)  ## run chapters and keep their outputs; CHAPTERS="book/... 
 record: $(STAMP)  ## on a GPU: measure every chapter again and write the records
 	@$(BIN)/python tools/execute.py --record $(CHAPTERS)
 
-numbers: $(STAMP)  ## write the numbers in the text anew from the records
+numbers: $(STAMP)  ## write the numbers in the text, and README's picture, anew from the records
 	@$(BIN)/python tools/prose_numbers.py --fix
+	@$(BIN)/python tools/scoreboard_picture.py
 
 format: $(STAMP)  ## format code, notebooks too
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .

@@ -5,7 +5,8 @@ from, which a reader does not see:
 
     the copy reaches 4.26<!--= rec("gpu_in_numbers/ceilings").at("TB/s", "copy"):.2f --> TB/s
 
-Before the last colon stands a Python expression, in which `rec` loads a record; after it, a format.
+Before the last colon stands a Python expression, in which `rec` loads a record and `chip` a data
+sheet; after it, a format. A number that nobody measured is followed by the comment "given".
 """
 
 import argparse
@@ -29,7 +30,10 @@ def rec(name):
 
 def value(expression, form):
     """What an expression comes to, as text."""
-    return format(eval(expression, {"rec": rec, "np": np, "min": min, "max": max}), form)
+    from d2ltvm import chips
+
+    names = {"rec": rec, "chip": chips.chip, "np": np, "min": min, "max": max}
+    return format(eval(expression, names), form)
 
 
 def disagreements(text):
