@@ -1,0 +1,259 @@
+"""What every chapter must be. Each rule is also shown to fail on a chapter that breaks it."""
+
+import ast
+import copy
+import re
+from pathlib import Path
+
+import nbformat
+import prose_numbers
+import pytest
+
+import book
+from d2ltvm import schedules
+
+CHAPTERS = book.chapters()
+LONGEST_CELL = 40
+MACHINE_PATH = re.compile(r"(?<![\w.])/(work|root|home|Users|mnt|opt|tmp)/")
+UNITS = r"(?:TB/s|GB/s|TFLOPS|GFLOPS|µs|ns|ms)\b"
+MEASURED = re.compile(rf"\d[\d.,]*(?P<source><!--.*?-->)?(?: |\n)?{UNITS}", re.S)
+
+
+def executed(notebook):
+    """Every code cell was run, in order, and none failed."""
+    cells = book.code_cells(notebook)
+    counts = [cell.execution_count for cell in cells]
+    if counts != list(range(1, len(cells) + 1)):
+        yield f"cells were run in the order {counts}"
+    for cell in cells:
+        if any(output.output_type == "error" for output in cell.outputs):
+            yield f"a cell failed: {cell.source[:60]}"
+
+
+def strict(notebook):
+    """At least two cells whose output pytest --nbval compares."""
+    compared = [
+        cell
+        for cell in book.code_cells(notebook)
+        if cell.outputs and "nbval-ignore-output" not in book.tags(cell)
+    ]
+    if len(compared) < 2:
+        yield f"only {len(compared)} cells with output are compared"
+
+
+def short(notebook):
+    """No cell is longer than a screen."""
+    for cell in book.code_cells(notebook):
+        lines = len(cell.source.splitlines())
+        if lines > LONGEST_CELL:
+            yield f"{lines} lines: {cell.source[:60]}"
+
+
+def captioned(notebook):
+    """Every picture has a name, a caption and a text for those who cannot see it."""
+    for cell in book.code_cells(notebook):
+        if any("image/png" in output.get("data", {}) for output in cell.outputs):
+            shown = cell.metadata.get("mystnb", {})
+            figure, image = shown.get("figure", {}), shown.get("image", {})
+            if not (figure.get("name") and figure.get("caption") and image.get("alt")):
+                yield f"no name, caption or alt text: {cell.source[:60]}"
+
+
+def ending(notebook):
+    """A summary, and three exercises or more, each with a folded solution that was run."""
+    sections, current = {}, None
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            for heading in re.findall(r"^##+ (.+)$", cell.source, re.M):
+                current = heading
+                sections[current] = []
+        elif current:
+            sections[current].append(cell)
+    exercises = {h: cells for h, cells in sections.items() if h.startswith("Exercise ")}
+    if "Summary" not in sections:
+        yield "no summary"
+    if len(exercises) < 3:
+        yield f"only {len(exercises)} exercises"
+    for heading, cells in exercises.items():
+        if not any("hide-cell" in book.tags(cell) and cell.outputs for cell in cells):
+            yield f"{heading} has no folded solution with output"
+
+
+def stamped(notebook):
+    """The first cell is the one for Colab, and a page does not show it."""
+    first = notebook.cells[0]
+    if first.source != book.colab_cell() or "remove-cell" not in book.tags(first):
+        yield "the first cell is not the Colab cell: run `make notebooks`"
+
+
+def portable(notebook):
+    """No path of somebody's machine, in code or in output."""
+    for cell in notebook.cells:
+        for output in [cell.source, *map(str, cell.get("outputs", []))]:
+            text = re.sub(r"'image/png': '[^']*'", "", output.replace("/content/book", ""))
+            if found := MACHINE_PATH.search(text):
+                yield f"a path of a machine: {text[found.start() : found.start() + 60]}"
+
+
+def numbers_agree(notebook):
+    """Numbers in the text are those of the records."""
+    for cell in markdown(notebook):
+        for shown, expected, expression in prose_numbers.disagreements(cell.source):
+            yield f"{shown} should be {expected}: {expression}; run `make numbers`"
+
+
+def numbers_have_sources(notebook):
+    """A number with the unit of a measurement says what it comes from, or that it is given."""
+    for cell in markdown(notebook):
+        text = re.sub(r"`[^`]*`|^\|.*$", "", cell.source, flags=re.M)
+        for found in MEASURED.finditer(text):
+            if not found["source"]:
+                yield f"no source: {found.group()!r}"
+
+
+def same_schedules(notebook):
+    """A schedule that a chapter defines is the one that the package has."""
+    package = definitions(Path(schedules.__file__).read_text())
+    for cell in book.code_cells(notebook):
+        if "schedules" in book.tags(cell):
+            for name, tree in definitions(cell.source).items():
+                if package.get(name) != tree:
+                    yield f"{name} differs from d2ltvm.schedules.{name}"
+
+
+def markdown(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+
+
+def definitions(source):
+    """The functions of a source by name, without the `d2ltvm.` that a chapter writes."""
+
+    class Bare(ast.NodeTransformer):
+        def visit_Attribute(self, node):
+            self.generic_visit(node)
+            if isinstance(node.value, ast.Name) and node.value.id == "d2ltvm":
+                return ast.Name(node.attr, node.ctx)
+            return node
+
+    tree = Bare().visit(ast.parse(source))
+    return {n.name: ast.dump(n) for n in tree.body if isinstance(n, ast.FunctionDef)}
+
+
+RULES = (
+    executed,
+    strict,
+    short,
+    captioned,
+    ending,
+    stamped,
+    portable,
+    numbers_agree,
+    numbers_have_sources,
+    same_schedules,
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_chapter(path, rule):
+    assert list(rule(book.read(path))) == []
+
+
+def test_every_notebook_is_in_the_table_of_contents():
+    there = set((book.ROOT / "book").rglob("*.ipynb"))
+    assert there == set(CHAPTERS)
+
+
+def first_with(notebook, tag):
+    return next(cell for cell in notebook.cells if tag in book.tags(cell))
+
+
+def picture(notebook):
+    return next(
+        cell
+        for cell in book.code_cells(notebook)
+        if any("image/png" in output.get("data", {}) for output in cell.outputs)
+    )
+
+
+def run_out_of_order(notebook):
+    book.code_cells(notebook)[2].execution_count = 99
+
+
+def fail(notebook):
+    error = nbformat.v4.new_output("error", ename="E", evalue="", traceback=[])
+    book.code_cells(notebook)[2].outputs = [error]
+
+
+def ignore_everything(notebook):
+    for cell in book.code_cells(notebook):
+        cell.metadata["tags"] = ["nbval-ignore-output"]
+
+
+def write_at_length(notebook):
+    book.code_cells(notebook)[2].source = "pass\n" * (LONGEST_CELL + 1)
+
+
+def forget_the_alt_text(notebook):
+    del picture(notebook).metadata["mystnb"]["image"]
+
+
+def forget_the_caption(notebook):
+    picture(notebook).metadata["mystnb"]["figure"]["caption"] = ""
+
+
+def forget_the_summary(notebook):
+    for cell in markdown(notebook):
+        cell.source = cell.source.replace("## Summary", "## Something")
+
+
+def forget_a_solution(notebook):
+    notebook.cells.remove(first_with(notebook, "hide-cell"))
+
+
+def change_the_first_cell(notebook):
+    notebook.cells[0].source += "\n!pip install something"
+
+
+def print_a_path(notebook):
+    book.code_cells(notebook)[2].outputs = [
+        nbformat.v4.new_output("stream", text="/" + "home/somebody/book")
+    ]
+
+
+def misquote(notebook):
+    cell = next(cell for cell in markdown(notebook) if "<!--=" in cell.source)
+    cell.source = re.sub(r"[\d.]+%?<!--=", "123456<!--=", cell.source, count=1)
+
+
+def state_without_source(notebook):
+    markdown(notebook)[0].source += "\nIt takes 17.3 µs."
+
+
+def change_a_schedule(notebook):
+    cell = first_with(notebook, "schedules")
+    cell.source = cell.source.replace("16", "8")
+
+
+@pytest.mark.parametrize(
+    ("rule", "spoil"),
+    [
+        (executed, run_out_of_order),
+        (executed, fail),
+        (strict, ignore_everything),
+        (short, write_at_length),
+        (captioned, forget_the_alt_text),
+        (captioned, forget_the_caption),
+        (ending, forget_the_summary),
+        (ending, forget_a_solution),
+        (stamped, change_the_first_cell),
+        (portable, print_a_path),
+        (numbers_agree, misquote),
+        (numbers_have_sources, state_without_source),
+        (same_schedules, change_a_schedule),
+    ],
+)
+def test_each_rule_can_fail(rule, spoil):
+    notebook = copy.deepcopy(book.read(book.ROOT / "book/elementwise/vector_add.ipynb"))
+    spoil(notebook)
+    assert list(rule(notebook))

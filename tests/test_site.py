@@ -1,0 +1,116 @@
+"""The built site: links, pictures, search, buttons. `make book` builds it and then runs this."""
+
+import json
+import re
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import book
+
+SITE = book.ROOT / "_build" / "html"
+PAGES = sorted(path for path in SITE.rglob("*.html") if "_static" not in path.parts)
+
+pytestmark = pytest.mark.skipif(not PAGES, reason="the site is not built: make book")
+
+
+class Page(HTMLParser):
+    """What a page links to, its anchors, its pictures, and its text outside of code."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path, self.links, self.anchors, self.images, self.text = path, [], set(), [], []
+        self._silent = 0
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.anchors.update(filter(None, (attributes.get("id"), attributes.get("name"))))
+        self.links += [attributes[a] for a in ("href", "src") if attributes.get(a)]
+        if tag == "img":
+            self.images.append(attributes)
+        self._silent += tag in ("pre", "code", "script", "style")
+
+    def handle_endtag(self, tag):
+        self._silent -= tag in ("pre", "code", "script", "style")
+
+    def handle_data(self, data):
+        if not self._silent:
+            self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def pages():
+    return {path: Page(path) for path in PAGES}
+
+
+def broken(page, pages):
+    """Links of a page that lead nowhere within the site."""
+    for link in page.links:
+        parts = urlsplit(link)
+        if parts.scheme or parts.netloc:
+            continue
+        target = (page.path.parent / unquote(parts.path)).resolve() if parts.path else page.path
+        found = target.exists()
+        if found and parts.fragment and target in pages:
+            found = parts.fragment in pages[target].anchors
+        if not found:
+            yield link
+
+
+def test_no_link_within_the_site_is_broken(pages):
+    for page in pages.values():
+        assert list(broken(page, pages)) == [], page.path
+
+
+def test_a_broken_link_would_be_found(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text('<a href="#there" id="there"></a><a href="#not"></a><a href="gone.html"></a>')
+    page = Page(path)
+    assert list(broken(page, {path: page})) == ["#not", "gone.html"]
+
+
+def test_every_picture_has_an_alt_text(pages):
+    for page in pages.values():
+        for image in page.images:
+            assert (image.get("alt") or "").strip(), f"{page.path}: {image.get('src')}"
+            assert not re.search(r"^_images/|\.(png|svg)$", image["alt"]), image["alt"]
+
+
+@pytest.mark.parametrize("path", book.chapters(), ids=lambda path: path.stem)
+def test_every_chapter_can_be_opened_in_colab_and_downloaded(path, pages):
+    inside = path.relative_to(book.ROOT)
+    page = pages[SITE / inside.with_suffix(".html")]
+    assert any(
+        link.startswith("https://colab.research.google.com/github/") and link.endswith(str(inside))
+        for link in page.links
+    )
+    source = f"_sources/{inside}"
+    assert any(unquote(link).endswith(source) for link in page.links)
+    assert (SITE / source).exists()
+
+
+@pytest.mark.parametrize("path", book.chapters(), ids=lambda path: path.stem)
+def test_figures_are_numbered_and_nothing_is_left_of_the_markup(path, pages):
+    page = pages[SITE / path.relative_to(book.ROOT).with_suffix(".html")]
+    text = "".join(page.text)
+    pictures = [i for i in page.images if "_images/" in i.get("src", "")]
+    assert len(set(re.findall(r"Fig\. \d+", text))) >= len(pictures)
+    for leftover in ("{numref}", "{ref}", "{cite}", "<!--", "$$", "| --- |", "\\("):
+        assert leftover not in text, leftover
+
+
+def test_search_finds_words_of_every_chapter():
+    text = (SITE / "searchindex.js").read_text()
+    index = json.loads(text[text.index("(") + 1 : text.rindex(")")])
+    for path in book.chapters():
+        assert str(path.relative_to(book.ROOT).with_suffix("")) in index["docnames"]
+    for word in ("barrier", "warp", "bandwidth"):
+        assert word in index["terms"], word
+
+
+def test_the_api_page_has_the_docstrings(pages):
+    page = pages[SITE / "book" / "api.html"]
+    for name in ("ops.broadcast_add", "kernel.build", "checking.check", "records.measure"):
+        assert f"d2ltvm.{name}" in page.anchors
