@@ -1,8 +1,26 @@
-"""Which combinations of packages are known to fail."""
+"""Which packages are installed, and which combinations are known to fail."""
+
+from importlib import metadata
 
 # apache-tvm-ffi 0.1.15.post1 and post2 end `Schedule.tensorize` of apache-tvm 0.27 in a
 # segmentation fault; 0.1.14.post0 and post1 do not.
 _CRASHES = ("0.1.15.post1", "0.1.15.post2")
+
+
+def installed():
+    """Version by package name, of those that an import would find.
+
+    >>> environment.installed()["apache-tvm"]
+    '0.27.0.post1'
+
+    Returns:
+        A dict; names in small letters, with hyphens.
+    """
+    versions = {}
+    for distribution in metadata.distributions():  # in the order of sys.path: the first one counts
+        if name := distribution.metadata["Name"]:
+            versions.setdefault(name.lower().replace("_", "-"), distribution.version)
+    return versions
 
 
 def forbidden(versions):
