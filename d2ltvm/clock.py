@@ -12,6 +12,7 @@ All warm up first, and report the median of several rounds with the smallest and
 import contextlib
 import functools
 import statistics
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -114,6 +115,48 @@ def elapsed(work, stream):
     cuda("cudaEventDestroy", start)
     cuda("cudaEventDestroy", stop)
     return milliseconds / 1e3
+
+
+@contextlib.contextmanager
+def watch(milliseconds=100):
+    """Watch the clock and the power of the GPU while something runs on it.
+
+    >>> with clock.watch() as samples:
+    ...     work()
+    >>> samples[-1]
+    (1755.0, 692.4)
+
+    Args:
+        milliseconds: time from one sample to the next.
+
+    Yields:
+        A list that is filled on leaving: for each sample the clock of the multiprocessors in MHz
+        and the power in W, as nvidia-smi gives them. Power is its mean over the last second.
+
+    Raises:
+        MissingError: nvidia-smi is not there.
+    """
+    samples, gpu = [], cuda("cudaDeviceGetPCIBusId", 16, 0)
+    gpu = gpu.decode() if isinstance(gpu, bytes) else gpu
+    query = ["--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits"]
+    try:
+        process = subprocess.Popen(
+            ["nvidia-smi", "-i", gpu.partition("\0")[0], *query, "-lms", str(milliseconds)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        raise MissingError(
+            "nvidia-smi is not there", "timing", "sudo apt-get install nvidia-utils-580"
+        ) from error
+    try:
+        yield samples
+    finally:
+        process.terminate()
+        for line in process.communicate()[0].splitlines():
+            with contextlib.suppress(ValueError):  # a line cut short, or [N/A]
+                megahertz, watts = map(float, line.split(","))
+                samples.append((megahertz, watts))
 
 
 def cuda(function, *args):
