@@ -14,7 +14,7 @@ CHAPTERS ?=
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env book test notebooks record numbers format lint check-site doctor bench clean
+.PHONY: help env book test notebooks record numbers format lint doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -32,6 +32,7 @@ $(STAMP): requirements.txt constraints.txt pyproject.toml
 	@touch $@
 
 book: $(STAMP)  ## the site, as HTML, with warnings as errors
+	@rm -rf _build
 	@$(BIN)/python tools/status.py
 	@$(BIN)/jupyter-book build -W -n --keep-going --quiet .
 	@$(BIN)/python -m pytest -q -p no:nbval -o addopts= tests/test_site.py

@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
 
 # Okabe and Ito, "Color Universal Design", 2008; black last, yellow left out: too pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -185,12 +186,7 @@ def roofline(ceilings, bandwidth, points, note=None, figsize=(7, 4.6)):
         for k, (name, rate) in enumerate(bandwidth.items()):
             x = np.array([left, top / rate])
             axes.plot(x, x * rate, color=COLOURS[k], linewidth=1.8, linestyle=DASHES[k])
-            at = left * 1.25
-            axes.annotate(
-                f"{name}: {rate:.3g} TB/s", (at, at * rate), (0, 6), textcoords="offset points",
-                rotation=_slope(axes, figsize, left, right, slowest * left / 2, top * 2),
-                rotation_mode="anchor", color=COLOURS[k],
-            )  # fmt: skip
+            _along(axes, left * 1.25, rate, f"{name}: {rate:.3g} TB/s", COLOURS[k])
         for k, (name, (x, y)) in enumerate(points.items()):
             axes.plot(x, y, MARKERS[k], color=COLOURS[(k + 1) % len(COLOURS)], markersize=9)
             place = (9, -14) if x < right / 30 else (-9, -14)
@@ -212,8 +208,9 @@ def draw_threads(panels, columns=None, what="thread", note=None):
     >>> d2ltvm.draw_threads({"continuous": [0, 0, 1, 1], "alternate": [0, 1, 0, 1]})
 
     Args:
-        panels: for each picture the owner's number (or a short text) of every element, in the
-            order of memory; a sequence, or a 2-D array for a matrix.
+        panels: for each picture the owner of every element, in the order of memory: a number, or
+            a tuple such as (block, thread), of which the first decides the shade. A sequence, or
+            a 2-D array for a matrix.
         columns: elements in a row of a picture; by default all of them, or the matrix's own.
         what: who owns an element; stands in the legend line.
         note: a line below the figure.
@@ -231,8 +228,8 @@ def draw_threads(panels, columns=None, what="thread", note=None):
             len(grids), 1, figsize=(7, height), squeeze=False, layout="constrained",
             height_ratios=[len(g) for g in grids.values()],
         )  # fmt: skip
-        owners = sorted({o for g in grids.values() for row in g for o in row if o is not None})
-        shade = {owner: k for k, owner in enumerate(owners)}
+        owners = {o for g in grids.values() for row in g for o in row if o is not None}
+        shade = {first: k for k, first in enumerate(sorted({*map(_first, owners)}))}
         for axes, (title, grid) in zip(all_axes[:, 0], grids.items(), strict=True):
             _squares(axes, grid, shade, wide)
             axes.set_title(f"{title} (number: {what})", loc="left", fontsize=11)
@@ -327,10 +324,18 @@ def _scales(axes, xscale, yscale, curves):
     axes.set_yscale(yscale)
     if xscale == "log" and all(np.issubdtype(x.dtype, np.integer) for x, _ in curves):
         axes.set_xscale("log", base=2)
+        _powers_of_two(axes.xaxis, [x for x, _ in curves])
     elif xscale == "log":
         _plain(axes.xaxis, [x for x, _ in curves])
     if yscale == "log":
         _plain(axes.yaxis, [y for _, y in curves])
+
+
+def _powers_of_two(axis, values, most=10):
+    """At most ten ticks, the first of them at the smallest value."""
+    low, high = (round(math.log2(f(map(f, values)))) for f in (min, max))
+    step = math.ceil((high - low + 1) / most)
+    axis.set_major_locator(FixedLocator([2.0**p for p in range(low, high + 1, step)]))
 
 
 def _plain(axis, values):
@@ -356,8 +361,9 @@ def _limits(axes, xlim, ylim, yscale, ceilings):
 
 
 def _legend(axes, names):
-    """Above the axes, where it covers no curve, in as many columns as the longest name allows."""
-    columns = max(1, min(len(names), 3, 66 // (max(map(len, names)) + 6)))
+    """Above the axes, where it covers no curve: few rows, as the longest name allows, and even."""
+    fit = max(1, 66 // (max(map(len, names)) + 6))
+    columns = math.ceil(len(names) / math.ceil(len(names) / fit))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, borderaxespad=0)
 
 
@@ -369,14 +375,17 @@ def _ceiling(axes, value, label):
     )  # fmt: skip
 
 
-def _slope(axes, figsize, left, right, bottom, top):
-    """Angle of a line of slope 1 on these logarithmic axes, in degrees."""
-    decades = math.log10(right / left), math.log10(top / bottom)
-    return math.degrees(math.atan2(figsize[1] * 0.82 / decades[1], figsize[0] * 0.88 / decades[0]))
+def _along(axes, x, rate, text, colour):
+    """Write above the line y = rate · x, at its angle."""
+    above = axes.transData + ScaledTranslation(-5 / 72, 5 / 72, axes.figure.dpi_scale_trans)
+    axes.text(
+        x, x * rate, text, color=colour, transform=above, va="bottom", rotation_mode="anchor",
+        rotation=math.degrees(math.atan(rate)), transform_rotates_text=True,
+    )  # fmt: skip
 
 
 def _grid(title, owner, columns):
-    if np.ndim(owner) == 2:
+    if isinstance(owner, np.ndarray) and owner.ndim == 2:
         return [list(row) for row in owner]
     owner = list(owner)
     if not owner:
@@ -387,14 +396,18 @@ def _grid(title, owner, columns):
     return rows
 
 
+def _first(owner):
+    return owner[0] if isinstance(owner, tuple) else owner
+
+
 def _squares(axes, grid, shade, wide):
     for y, row in enumerate(grid):
         for x, owner in enumerate(row):
             if owner is None:
                 continue
-            k = shade[owner]
-            axes.add_patch(plt.Rectangle((x, y), 0.94, 0.94, fc=_tint(k), ec="black", lw=0.6))
-            axes.text(x + 0.47, y + 0.5, str(owner), ha="center", va="center", fontsize=9)
+            tint, text = _tint(shade[_first(owner)]), str(owner).strip("()").replace(" ", "")
+            axes.add_patch(plt.Rectangle((x, y), 0.94, 0.94, fc=tint, ec="black", lw=0.6))
+            axes.text(x + 0.47, y + 0.5, text, ha="center", va="center", fontsize=9)
     axes.set(xlim=(-0.1, wide + 0.1), ylim=(len(grid) + 0.05, -0.1), aspect="equal")
     axes.axis("off")
 

@@ -86,6 +86,25 @@ def test_threads_are_numbered_as_given():
         d2ltvm.draw_threads({"nobody": []})
 
 
+def test_the_first_number_of_an_owner_decides_the_shade():
+    d2ltvm.draw_threads({"block, thread": [(0, 0), (0, 1), (1, 0)]})
+    (axes,) = plt.gcf().axes
+    assert [t.get_text() for t in axes.texts] == ["0,0", "0,1", "1,0"]
+    same, also, other = (square.get_facecolor() for square in axes.patches)
+    assert same == also != other
+
+
+def test_powers_of_two_have_ticks_at_themselves():
+    d2ltvm.plot([1, 16, 4096], [1.0, 2.0, 3.0], xscale="log")
+    assert plt.gca().get_xticks().tolist() == [4.0**k for k in range(7)]
+
+
+def test_legends_fill_their_rows_evenly():
+    for names, columns in ((["a"] * 4, 4), (["TVM, one loop"] * 4, 2), (["wide, two rows"] * 7, 3)):
+        d2ltvm.plot([1, 2], [[1, 2]] * len(names), legend=names)
+        assert plt.gca().get_legend()._ncols == columns
+
+
 def test_the_memory_picture_is_of_the_chip_given():
     d2ltvm.draw_memory(d2ltvm.chip("T4"))
     assert any("40 multiprocessors" in t for t in texts())

@@ -1,4 +1,7 @@
-"""The built site: links, pictures, search, buttons. `make book` builds it and then runs this."""
+"""The built site: links, pictures, search, buttons. `make book` builds it and then runs this.
+
+A bare `pytest` leaves this module out: a site built earlier says nothing of today's sources.
+"""
 
 import json
 import re
@@ -99,6 +102,15 @@ def test_figures_are_numbered_and_nothing_is_left_of_the_markup(path, pages):
     assert len(set(re.findall(r"Fig\. \d+", text))) >= len(pictures)
     for leftover in ("{numref}", "{ref}", "{cite}", "<!--", "$$", "| --- |", "\\("):
         assert leftover not in text, leftover
+
+
+def test_a_chapter_has_one_title_and_no_empty_heading(pages):
+    for path in book.chapters():
+        html = (SITE / path.relative_to(book.ROOT).with_suffix(".html")).read_text()
+        article = html[html.index("<article") : html.index("</article>")]
+        headings = re.findall(r"<h([1-6])>(.*?)<a ", article, re.DOTALL)
+        assert [level for level, _ in headings].count("1") == 1, path
+        assert all(text.strip() for _, text in headings), path
 
 
 def test_search_finds_words_of_every_chapter():

@@ -26,7 +26,13 @@ def _chapters():
         ran = notebook.metadata["d2ltvm"]
         link = f"[{book.title(notebook)}]({path.relative_to(book.ROOT / 'book')})"
         versions = [ran["versions"].get(p, "none") for p in ("apache-tvm", "numpy", "mxnet")]
-        cells = [link, ran["executed"], f"{ran['seconds']:.1f}", ran["python"], *versions]
+        cells = [
+            link,
+            _unbroken(ran["executed"]),
+            f"{ran['seconds']:.1f}",
+            ran["python"],
+            *versions,
+        ]
         yield "| " + " | ".join(cells) + " |"
 
 
@@ -42,11 +48,16 @@ def _records():
                 f"{path.stem}/{r['name']}",
                 device["name"],
                 f"{device['driver']}, {device['cuda']}",
-                r["date"],
+                _unbroken(r["date"]),
                 software.get("apache-tvm", ""),
                 software.get("torch", ""),
             ]
             yield "| " + " | ".join(cells) + " |"
+
+
+def _unbroken(date):
+    """A date that stays on one line."""
+    return date.replace("-", "\N{NON-BREAKING HYPHEN}")
 
 
 if __name__ == "__main__":
