@@ -48,7 +48,7 @@ _EXPORTS = {
         "tvm_add",
         "tvm_copy",
     ),
-    "access": ("sectors",),
+    "access": ("sectors", "traffic"),
     "counters": ("count",),
     "figures": (
         "plot",

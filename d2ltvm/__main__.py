@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 
 MODULES = {"doctor": "doctor", "bench": "scoreboard"}  # the module that holds each command's main
@@ -26,7 +27,13 @@ def main(argv=None):
     except ImportError as error:
         reason = " ".join(str(error).split())
         parser.error(f"{chosen.command} cannot start: {reason}. Try: python -m d2ltvm doctor")
-    return module.main(chosen.options)
+    try:
+        code = module.main(chosen.options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # of `... | head`, which has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
-"""Sectors and requests, against a count by brute force and against arithmetic."""
+"""Requests, sectors and bank conflicts, against a run thread by thread and against arithmetic."""
 
+import functools
+import time
+
+import brute
+import nasty
 import numpy as np
 import pytest
 from tvm import te
 
 import d2ltvm
-from d2ltvm import schedules
+from d2ltvm import access, indices, lowering, schedules, warps
 
 
 def strided(n, stride, nt=64, dtype="float32"):
@@ -62,10 +67,182 @@ def test_the_last_warp_is_counted_as_far_as_it_goes():
     assert (table["write C"].requests, table["write C"].sectors) == (2, 5)
 
 
-def test_large_grids_are_counted_in_chunks(monkeypatch):
-    whole = d2ltvm.sectors(schedules.one_thread_each(5000, nt=96))
-    monkeypatch.setattr("d2ltvm.access.CHUNK", 200)
-    assert d2ltvm.sectors(schedules.one_thread_each(5000, nt=96)) == whole
+def test_what_is_looked_at_together_does_not_matter(monkeypatch):
+    kernels = (functools.partial(schedules.continuous_parallel, 257), nasty.KERNELS["stencil"])
+    whole = [d2ltvm.traffic(make()) for make in kernels]
+    monkeypatch.setattr("d2ltvm.warps.AT_ONCE", 200)
+    monkeypatch.setattr("d2ltvm.indices.MOST_ROWS", 7)
+    assert [d2ltvm.traffic(make()) for make in kernels] == whole
+
+
+def as_written(sch):
+    """Counts by key, of every load in every round, with groups of lanes that never merge."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(access, "rounds", lambda site, walk: site.loops)
+        patch.setattr(access, "_executed", lambda walk: walk.sites)
+        patch.setattr(warps, "_pairs", lambda first, active, distance: np.zeros(len(first), bool))
+        table = d2ltvm.traffic(sch)
+    return {
+        (t.tensor, t.scope, t.kind, t.width): (t.requests, t.sectors, t.wavefronts, t.conflicts)
+        for t in table
+    }
+
+
+def by_brute_force(sch):
+    counts = {}
+    for key, requests in brute.requests(sch).items():
+        if key[1] == "global":
+            found = [(brute.sectors(r, key[3]), 0, 0) for r in requests]
+        else:
+            found = [(0, *brute.wavefronts(r, key[3])) for r in requests]
+        counts[key] = (len(requests), *map(sum, zip(*found, strict=True)))
+    return counts
+
+
+@pytest.mark.parametrize("name", nasty.KERNELS)
+def test_nasty_kernels_by_brute_force(name):
+    sch = nasty.KERNELS[name]()
+    assert as_written(sch) == by_brute_force(sch)
+
+
+BOOK = {
+    "partitioned": lambda: schedules.partitioned(2500),
+    "continuous": lambda: schedules.continuous_parallel(70, nt=32, nb=8),
+    "alternate": lambda: schedules.alternate_parallel(70, nt=32, nb=8),
+    "vectorized": lambda: schedules.bcast_vectorized(33),
+    "rows": lambda: schedules.bcast_rows(37, nt=64),
+}
+
+
+@pytest.mark.parametrize("name", BOOK)
+def test_kernels_of_the_book_by_brute_force(name):
+    sch = BOOK[name]()
+    assert as_written(sch) == by_brute_force(sch)
+
+
+def product(n, tile=16, step=8, each=2, vthreads=2, pad=0):
+    """A matrix product with tiles in shared memory, virtual threads and a guard."""
+    A, B = (te.placeholder((n, n), name=name) for name in "AB")
+    k = te.reduce_axis((0, n), name="k")
+    C = te.compute((n, n), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    sch = d2ltvm.schedule([A, B, C])
+    block, threads = sch.get_sblock("C"), tile // each // vthreads
+    i, j, k = sch.get_loops(block)
+    bi, vi, ti, ii = sch.split(i, [None, vthreads, threads, each])
+    bj, vj, tj, jj = sch.split(j, [None, vthreads, threads, each])
+    ko, ki = sch.split(k, [None, step])
+    sch.reorder(bi, bj, vi, vj, ti, tj, ko, ki, ii, jj)
+    axes = ("blockIdx.y", "blockIdx.x", "vthread.y", "vthread.x", "threadIdx.y", "threadIdx.x")
+    for loop, axis in zip((bi, bj, vi, vj, ti, tj), axes, strict=True):
+        sch.bind(loop, axis)
+    sch.reverse_compute_at(sch.cache_write(block, 0, "local"), tj)
+    for which in (0, 1):
+        copy = sch.cache_read(block, which, "shared")
+        sch.compute_at(copy, ko)
+        fused = sch.fuse(*sch.get_loops(copy)[-2:])
+        _, ty, tx = sch.split(fused, [None, threads, threads])
+        sch.bind(ty, "threadIdx.y")
+        sch.bind(tx, "threadIdx.x")
+        if pad:
+            sch.storage_align(copy, 0, 0, 32, pad)
+    sch.decompose_reduction(block, ko)
+    return sch
+
+
+@pytest.mark.parametrize("n", [32, 21])
+@pytest.mark.parametrize("pad", [0, 1])
+def test_a_matrix_product_by_brute_force(n, pad):
+    sch = product(n, pad=pad)
+    assert as_written(sch) == by_brute_force(sch)
+
+
+def test_loads_that_a_register_keeps_are_counted_once():
+    table = {(t.tensor, t.kind): t for t in d2ltvm.traffic(product(32))}
+    blocks, steps = 2 * 2, 4  # a block of 16 threads is one warp
+    # A thread needs 4 rows of A and 4 columns of B in each of the 8 rounds of a step, whatever the
+    # order of the loops, and stores 4 x 4 results.
+    for tensor in ("A_shared", "B_shared"):
+        assert table[tensor, "read"].requests == blocks * steps * 8 * 4
+    assert table["C", "write"].requests == blocks * 16
+
+
+@pytest.mark.parametrize("pad, passes", [(0, 32), (1, 1), (2, 2)])
+def test_a_column_of_a_tile_takes_as_many_passes_as_rows_share_a_bank(pad, passes):
+    table = {(t.tensor, t.kind): t for t in d2ltvm.traffic(nasty.transpose(64, 32, 32, pad))}
+    read, write = table["tile", "read"], table["tile", "write"]
+    assert read.wavefronts == passes * read.requests
+    assert read.conflicts == (passes - 1) * read.requests
+    assert (write.wavefronts, write.conflicts) == (write.requests, 0)
+
+
+@pytest.mark.parametrize("name", [name for name in nasty.KERNELS if "transpose" in name])
+def test_the_transposes_are_right(name):
+    kernel = d2ltvm.build(nasty.KERNELS[name]())
+    (a,) = (np.random.default_rng(0).random(p.shape, p.dtype) for p in kernel.params[:1])
+    error = d2ltvm.check(kernel, (a,), lambda a: a.reshape(64, 64).T.ravel())
+    assert error == 0
+
+
+def passes_of(words, width):
+    first = np.array([words]) * 4
+    return tuple(int(v[0]) for v in warps.wavefronts(first, np.ones((1, 32), bool), width))
+
+
+def test_groups_of_lanes():
+    lanes = np.arange(32)
+    assert passes_of(lanes, 4) == (1, 0)
+    assert passes_of(0 * lanes, 4) == (1, 0)
+    assert passes_of(2 * lanes, 8) == (2, 0)
+    assert passes_of(4 * lanes, 8) == (4, 2)  # lanes 0 and 8 meet in a bank
+    assert passes_of(4 * lanes, 16) == (4, 0)
+    assert passes_of(8 * lanes, 16) == (8, 4)
+
+
+def test_loads_in_pairs_are_served_in_larger_groups():
+    lanes = np.arange(32)
+    assert passes_of(0 * lanes, 8) == (1, 0)
+    assert passes_of(0 * lanes, 16) == (2, 0)
+    assert passes_of(lanes // 2 * 2, 8) == (1, 0)  # n and n ^ 1
+    assert passes_of(lanes // 4 * 4 + lanes % 2 * 2, 8) == (1, 0)  # n and n ^ 2
+    assert passes_of(lanes // 16 * 2, 8) == (1, 0)
+    first, everyone = np.array([0 * lanes]), np.ones((1, 32), bool)
+    assert warps.wavefronts(first, everyone, 16, "write")[0] == 4
+
+
+def test_passes_of_two_convolutions_are_those_that_an_h200_counted():
+    """Of each load in a round: bytes, and the first word of each lane. Nsight Compute counted."""
+    lanes = np.arange(32)
+    x, y = lanes % 16, lanes // 16
+    same = [(16, 0 * lanes)] * 6
+    tiling = [(16, 132 * y + 4 * x), (8, 132 * y + 4 * x + 4)]
+    tiling += [(8, 132 * y + 4 * x + 66), (16, 132 * y + 4 * x + 68), *same]
+    vthread = [(8, 128 * y + 2 * x + 64 * k) for k in range(8)] + same
+    rounds = 192 * 128  # of the loop, and warps
+    for loads, counted in ((tiling, (688_128, 98_304)), (vthread, (688_128, 0))):
+        passes = np.array([passes_of(words, width) for width, words in loads])
+        assert tuple(rounds * passes.sum(axis=0)) == counted
+
+
+def test_a_kernel_of_a_thousand_lines_takes_less_than_two_seconds():
+    sch = product(4096, tile=64, step=16, each=4, vthreads=2)
+    update = sch.get_sblock("C_update")
+    for loop in sch.get_loops(update)[-3:]:
+        sch.annotate(loop, "pragma_auto_unroll_max_step", 4096)
+        sch.annotate(loop, "pragma_unroll_explicit", 1)
+    lowered = lowering.lower(lowering.as_module(sch), d2ltvm.as_target("sm_80"))
+    (body,) = (f.body for f in lowered.device_functions.values())
+    assert len(body.script().splitlines()) > 1000 and lowered.launches[0].grid == (64, 64, 1)
+    start = time.process_time()
+    table = access.of_lowered(lowered)
+    assert time.process_time() - start < 2
+    assert table.total("write")[0] == 4096 * 4096 // 32
+
+
+def test_the_cost_does_not_grow_with_the_grid():
+    _, counts = indices.combinations(
+        [indices.Shift(indices.variable("blockIdx.x").times(1024), 8)], {"blockIdx.x": (0, 10**6)}
+    )
+    assert counts.tolist() == [10**6]
 
 
 def test_totals_and_table():
@@ -82,3 +259,10 @@ def test_an_index_that_depends_on_data_is_refused():
     sch.bind(sch.get_loops(sch.get_sblock("C"))[0], "threadIdx.x")
     with pytest.raises(NotImplementedError, match="TensorLoad"):
         d2ltvm.sectors(sch)
+
+
+def test_too_many_combinations_are_refused():
+    total = indices.variable("a") + indices.variable("b")
+    third = indices.Sum(frozenset([(indices.Op("FloorDiv", (total, indices.constant(3))), 1)]))
+    with pytest.raises(NotImplementedError, match="a: 100000, b: 100000"):
+        indices.combinations([indices.Shift(third)], {"a": (0, 10**5), "b": (0, 10**5)})
