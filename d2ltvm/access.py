@@ -5,9 +5,14 @@ warp's 32 lanes make one request for each load or store. What each request costs
 lanes' addresses, and these from the index expressions of the kernel in hand.
 """
 
+import math
 from dataclasses import dataclass
 
-from d2ltvm import devices, lowering, sites, warps
+import numpy as np
+
+from d2ltvm import cubin, devices, lowering, machine, sass, sites, warps
+
+MOST_LANES = 2**15  # threads whose machine code is executed together
 
 
 @dataclass(frozen=True)
@@ -59,23 +64,24 @@ class Table(tuple):
         lines = [f"{'':{wide}}{'bytes':>6}{'requests':>12}{'sectors':>12}{'sectors/request':>17}"]
         for name, t in zip(names, rows, strict=True):
             each = t.sectors / max(t.requests, 1)
-            lines.append(f"{name:{wide}}{t.width:>6}{t.requests:>12,}{t.sectors:>12,}{each:>17.2f}")
+            counts = f" {t.requests:>11,} {t.sectors:>11,}"
+            lines.append(f"{name:{wide}}{t.width:>6}{counts}{each:>17.2f}")
         return "\n".join(lines) if rows else ""
 
     def _shared(self):
         rows = [t for t in self if t.scope == "shared"]
         names = [f"{t.kind} {t.tensor}" for t in rows]
         wide = max([10, *(len(name) + 1 for name in names)])
-        head = f"{'bytes':>6}{'requests':>12}{'wavefronts':>12}{'conflicts':>11}{'each':>6}"
-        lines = [f"{'':{wide}}{head}"]
+        head = f"{'bytes':>6}{'requests':>12}{'wavefronts':>15}{'conflicts':>15}"
+        lines = [f"{'':{wide}}{head}{'wavefronts/request':>20}"]
         for name, t in zip(names, rows, strict=True):
             each = t.wavefronts / max(t.requests, 1)
-            counts = f"{t.requests:>12,}{t.wavefronts:>12,}{t.conflicts:>11,}"
-            lines.append(f"{name:{wide}}{t.width:>6}{counts}{each:>6.2f}")
+            counts = f" {t.requests:>11,} {t.wavefronts:>14,} {t.conflicts:>14,}"
+            lines.append(f"{name:{wide}}{t.width:>6}{counts}{each:>20.2f}")
         return "\n".join(lines) if rows else ""
 
 
-def traffic(sch, config=None):
+def traffic(sch, arch=None, config=None):
     """What a schedule's kernel asks of global and of shared memory.
 
     >>> print(d2ltvm.traffic(sch))
@@ -83,14 +89,19 @@ def traffic(sch, config=None):
     read A             4      65,536     262,144             4.00
     ...
 
-    It is what the kernel's code says. A load is counted once where the compiler can keep its value
-    in a register: in a loop that neither changes its address or guard nor writes to its tensor, and
-    where the same load has just been made. Tensors are taken to start at a multiple of 32 bytes.
-    Caches are not modelled: a sector that two requests touch counts twice. The compiler may also
-    join accesses to neighbouring elements, which is not done here.
+    Without `arch` it is what TVM's code says. A load is counted once where the compiler could keep
+    its value in a register: in a loop that neither changes its address or guard nor writes to its
+    tensor, and where the same load has just been made. With `arch` it is what the machine code
+    does: the kernel is compiled, and the integer instructions that make up its addresses are
+    executed. There the compiler has joined accesses to neighbouring elements, kept values in
+    registers and left out what nobody needs. Tensors in shared memory cannot be told apart then.
+
+    Tensors are taken to start at a multiple of 256 bytes. Caches are not modelled: a sector that
+    two requests touch counts twice.
 
     Args:
         sch: a schedule whose loops are bound to blocks and threads, or as for `d2ltvm.build`.
+        arch: None, or an architecture such as 'sm_80' or 'sm_90', to look at its machine code.
         config: options of TVM's PassContext.
 
     Returns:
@@ -98,9 +109,33 @@ def traffic(sch, config=None):
 
     Raises:
         NotImplementedError: the kernel holds something that is not understood here, such as an
-            index that depends on data.
+            index that depends on data, or spills to local memory.
+        ValueError: NVRTC does not know `arch`.
     """
-    return of_lowered(lowering.lower(lowering.as_module(sch), devices.as_target("sm_80"), config))
+    target = devices.as_target(arch or "sm_80")
+    lowered = lowering.lower(lowering.as_module(sch), target, config)
+    return of_lowered(lowered) if arch is None else compiled(lowered, arch)
+
+
+def compiled(lowered, arch):
+    """`traffic` of a `lowering.Lowered`, from the machine code of an architecture."""
+    if len(lowered.launches) != 1:
+        names = ", ".join(launch.name for launch in lowered.launches)
+        raise NotImplementedError(f"machine code of several kernels: {names}")
+    (launch,) = lowered.launches
+    code = sass.needed(sass.parse(cubin.disassemble(cubin.compile_cubin(lowered.source, arch))))
+    walk = sites.Walk(lowered.device_functions[launch.name].body)
+    blocks, often = warps.Launched(walk, launch).block_classes()
+    found, step = {}, max(1, MOST_LANES // math.prod(launch.block))
+    for k in range(0, len(blocks), step):
+        some = machine.Machine(code, launch, blocks[k : k + step], arch)
+        for i, tensor, first, active, count in some.run():
+            scope, kind = sass.MEMORY[i.name]
+            name = launch.args[tensor] if scope == "global" else "shared"
+            site = (name, scope, kind, i.width)
+            times = count * np.repeat(often[k : k + step], len(first) // len(blocks[k : k + step]))
+            _count(found, site, first, active, times)
+    return _table(found, lowered)
 
 
 def of_lowered(lowered):
@@ -111,6 +146,10 @@ def of_lowered(lowered):
         launched = warps.Launched(walk, launch)
         for site in _executed(walk):
             _add(found, launched, site, walk)
+    return _table(found, lowered)
+
+
+def _table(found, lowered):
     order = {p.name: k for k, p in enumerate(lowered.params)}
     rows = [Traffic(*key, *map(int, counts)) for key, counts in found.items()]
     rows.sort(key=lambda t: (t.scope, t.kind, order.get(t.tensor, len(order)), t.tensor, t.width))
@@ -127,7 +166,7 @@ def sectors(sch, config=None):
 
     The part of `traffic` that belongs to global memory; see there for arguments and errors.
     """
-    return Table(t for t in traffic(sch, config) if t.scope == "global")
+    return Table(t for t in traffic(sch, config=config) if t.scope == "global")
 
 
 def rounds(site, walk):
@@ -157,12 +196,18 @@ def _executed(walk):
 
 def _add(found, launched, site, walk):
     key = (site.tensor, site.scope, site.kind, site.width)
-    total = found.setdefault(key, [0, 0, 0, 0])
     for first, active, counts in launched.requests(site, rounds(site, walk)):
-        total[0] += (active.any(axis=1) * counts).sum()
-        if site.scope == "global":
-            total[1] += (warps.sectors(first, active, site.width) * counts).sum()
-        else:
-            passes, conflicts = warps.wavefronts(first, active, site.width, site.kind)
-            total[2] += (passes * counts).sum()
-            total[3] += (conflicts * counts).sum()
+        _count(found, key, first, active, counts)
+
+
+def _count(found, key, first, active, counts):
+    """Add what requests cost to the totals of a tensor."""
+    _, scope, kind, width = key
+    total = found.setdefault(key, [0, 0, 0, 0])
+    total[0] += (active.any(axis=1) * counts).sum()
+    if scope == "global":
+        total[1] += (warps.sectors(first, active, width) * counts).sum()
+    else:
+        passes, conflicts = warps.wavefronts(first, active, width, kind)
+        total[2] += (passes * counts).sum()
+        total[3] += (conflicts * counts).sum()

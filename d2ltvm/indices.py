@@ -236,6 +236,53 @@ def evaluate(expression, values):
     return total
 
 
+@dataclass(frozen=True)
+class Feature:
+    """What a block adds to a shift, as far as it matters."""
+
+    outer: Sum
+    modulus: int = 0
+    limits: tuple | None = None
+
+    def value(self, point):
+        """Its values, for arrays by the names of the blocks' variables."""
+        value = evaluate(self.outer, point)
+        if self.modulus:
+            value = value % self.modulus
+        return np.clip(value, *self.limits) if self.limits else value
+
+
+def in_blocks(shift, blocks, extents):
+    """What of a shift depends on the block: a list of `Feature`.
+
+    Args:
+        shift: a `Shift`.
+        blocks: names of the blocks' variables.
+        extents: (first value, number of values) of each variable, by name.
+    """
+    own, others, mixed = {}, {}, set()
+    for atom, coefficient in shift.outer.terms:
+        names = _variables(atom)
+        if names <= blocks.keys():
+            own[atom] = coefficient
+        elif not names & blocks.keys():
+            others[atom] = coefficient
+        else:
+            mixed |= names & blocks.keys()
+    found = [Feature(variable(name)) for name in sorted(mixed)]
+    if own:
+        limits = None
+        if shift.limits and not mixed and all(isinstance(a, str) for a in others):
+            ends = [
+                sorted(c * k for k in (extents[a][0], sum(extents[a]) - 1))
+                for a, c in others.items()
+            ]
+            low, high = (sum(pair[k] for pair in ends) for k in (0, 1))
+            limits = shift.limits[0] - high, shift.limits[1] - low
+        found.append(Feature(Sum(frozenset(own.items())), shift.modulus, limits))
+    return found
+
+
 def combinations(shifts, extents):
     """How often each combination of the shifts' values occurs over all blocks and rounds.
 

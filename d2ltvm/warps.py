@@ -71,6 +71,32 @@ class Launched:
             many = np.repeat(counts[k : k + step], len(self.valid) // WARP) * often
             yield first.reshape(-1, WARP), active.reshape(-1, WARP), many
 
+    def block_classes(self):
+        """One block of each kind, and how many there are.
+
+        Two blocks are of one kind where every guard has the same outcome in every round, and every
+        address differs by a whole number of sectors.
+
+        Returns:
+            blocks: blockIdx.x, .y and .z of one of each kind; of shape (kinds, 3).
+            counts: of shape (kinds,).
+        """
+        grid = np.indices(self.launch.grid).reshape(3, -1)
+        point = {f"blockIdx.{axis}": numbers for axis, numbers in zip("xyz", grid, strict=True)}
+        shifts = []
+        for site in self.walk.sites:
+            if site.scope == "global":
+                modulus = max(1, SECTOR // site.itemsize)
+                indices.take_apart(site.index, self._inner, shifts, modulus)
+            for guard in site.guards:
+                indices.take_apart(guard, self._inner, shifts)
+        features = {f: None for s in shifts for f in indices.in_blocks(s, point, self.extents)}
+        rows = np.array([np.broadcast_to(f.value(point), grid[0].shape) for f in features])
+        if not features:
+            return grid[:, :1].T, np.array([grid.shape[1]])
+        _, first, counts = np.unique(rows, axis=1, return_index=True, return_counts=True)
+        return grid[:, first].T, counts
+
     def _patterns(self, *key):
         """Index and guards with outer parts replaced, those parts' values, and their counts."""
         if key not in self._known:

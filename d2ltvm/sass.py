@@ -1,0 +1,217 @@
+"""The instructions of a disassembly: operands, what each reads and writes, where branches go.
+
+What an instruction does to registers is in `d2ltvm.machine`. NVIDIA names its instructions in "CUDA
+Binary Utilities", and says little more; what is needed of them here was tried against kernels whose
+accesses are known.
+"""
+
+import re
+from dataclasses import dataclass
+
+MEMORY = {"LDG": ("global", "read"), "STG": ("global", "write")}
+MEMORY.update({"LDS": ("shared", "read"), "STS": ("shared", "write")})
+WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+
+# Instructions that order threads and move no data.
+SILENT = ("BAR", "BSSY", "BSYNC", "WARPSYNC", "NOP", "YIELD", "DEPBAR", "MEMBAR")
+JUMPS = ("BRA", "CALL", "EXIT")
+# What touches memory in ways that are not followed here.
+UNKNOWN_MEMORY = (
+    "LD",
+    "ST",
+    "ATOM",
+    "ATOMG",
+    "ATOMS",
+    "RED",
+    "LDGSTS",
+    "LDSM",
+    "LDL",
+    "STL",
+    "UTMALDG",
+)
+UNKNOWN_JUMPS = ("BRX", "JMP", "RET", "BREAK", "KILL", "UBLKCP")
+
+_LINE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?)(U?P\w+) +)?([A-Z][\w.]*)(?: (.*?))? ;")
+_REGISTER = re.compile(r"[-~|]*(U?R(?:Z|\d+))")
+_PREDICATE = re.compile(r"!?(U?P(?:T|\d))$")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a disassembly.
+
+    Attributes:
+        address: where it stands, in bytes from the kernel's start.
+        guard: (predicate, whether it is negated), or None.
+        opcode: such as 'LDS.128', and `parts`, the same split at the dots.
+        operands: as text.
+        target: address that it may jump to, or None.
+    """
+
+    address: int
+    guard: tuple | None
+    opcode: str
+    operands: tuple
+    target: int | None
+
+    @property
+    def parts(self):
+        return tuple(self.opcode.split("."))
+
+    @property
+    def name(self):
+        """The opcode without its suffixes."""
+        return self.opcode.partition(".")[0]
+
+    @property
+    def width(self):
+        """Bytes that a thread moves, if it is a load or store."""
+        return next((WIDTHS[part] for part in self.parts[1:] if part in WIDTHS), 4)
+
+    def writes(self):
+        """Names of the registers and predicates that it sets."""
+        found = set()
+        for operand in self.operands[: self._results_operands()]:
+            found.update(_predicates(operand))
+            if match := _REGISTER.fullmatch(operand):
+                found.update(_span(match[1], self._results()))
+        return frozenset(n for n in found if n not in ("PT", "UPT", "RZ", "URZ"))
+
+    def reads(self):
+        """Names of the registers and predicates that it depends on."""
+        found, results = set(), self._results_operands()
+        for operand in self.operands[results:]:
+            found.update(_predicates(operand))
+            for match in re.finditer(r"U?R(?:Z|\d+)(\.64)?", operand):
+                wide = match[1] or self._wide_source(operand)
+                found.update(_span(match[0].removesuffix(".64"), 2 if wide else 1))
+        if self.guard:
+            found.add(self.guard[0])
+        return frozenset(n for n in found if n not in ("PT", "UPT", "RZ", "URZ"))
+
+    def address_reads(self):
+        """Of a load or store, the registers that make up its address, and its guard."""
+        place = next(o for o in self.operands if "[" in o)
+        only = Instruction(self.address, self.guard, "NOP", (place,), None)
+        return only.reads()
+
+    def _results_operands(self):
+        """How many operands, from the first, are results."""
+        if self.name.startswith("ST") or self.name in (*SILENT, *JUMPS) or not self.operands:
+            return 0
+        if self.name == "PLOP3":
+            return 2
+        others = (k for k, o in enumerate(self.operands) if k and not _PREDICATE.match(o))
+        return next(others, len(self.operands))
+
+    def _results(self):
+        """How many registers the result fills."""
+        if self.name in ("LDG", "LDS", "LDC", "ULDC", "LD", "LDL"):
+            return max(1, self.width // 4)
+        if self.name == "CS2R":
+            return 1 if "32" in self.parts else 2
+        if "WIDE" in self.parts or self.name in ("DADD", "DMUL", "DFMA"):
+            return 2
+        return 1
+
+    def _wide_source(self, operand):
+        """Whether an operand is the 64-bit addend of a wide product, or a uniform address."""
+        if "WIDE" in self.parts:
+            return operand is self.operands[-1]
+        return "[" in operand and operand.lstrip().startswith("UR")
+
+
+def parse(text):
+    """The instructions of the first kernel in the output of `d2ltvm.disassemble`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    sections = re.split(r"^\.text\.\S+:$", text, flags=re.MULTILINE)
+    if len(sections) < 2:
+        raise ValueError("the text holds no kernel; pass the output of d2ltvm.disassemble")
+    found, labels, waiting = [], {}, []
+    for line in sections[1].splitlines():
+        if match := re.match(r"^(\.L_x_\d+):", line):
+            waiting.append(match[1])
+        elif match := _LINE.match(line):
+            address = int(match[1], 16)
+            labels.update(dict.fromkeys(waiting, address))
+            waiting = []
+            guard = (match[3], bool(match[2])) if match[3] else None
+            operands = tuple(o.strip() for o in (match[5] or "").split(",") if o.strip())
+            found.append((address, guard, match[4], operands))
+    return [_instruction(*parts, labels) for parts in found]
+
+
+def _instruction(address, guard, opcode, operands, labels):
+    target = None
+    name = opcode.partition(".")[0]
+    if name in ("LDG", "STG") and "E" in opcode.split("."):  # 64-bit addresses, on sm_75 unmarked
+        operands = tuple(re.sub(r"\[(R\d+)(?=[+\]])", r"[\1.64", o) for o in operands)
+    if name == "BRA" or opcode == "CALL.REL.NOINC":  # a call that does not return: a jump
+        label = operands[-1].strip("`()")
+        target = labels[label]
+        if len(operands) > 1:  # BRA P0, `(.L) or BRA !P0, ...
+            raise NotImplementedError(f"cannot follow {opcode} {', '.join(operands)}")
+    unknown = name in UNKNOWN_MEMORY or name in UNKNOWN_JUMPS
+    if unknown or (name == "CALL" and target is None):
+        raise NotImplementedError(f"cannot follow {opcode} {', '.join(operands)}")
+    return Instruction(address, guard, opcode, operands, target)
+
+
+def needed(instructions):
+    """Those that addresses, guards and branches depend on, and the loads and stores themselves.
+
+    Everything else, which is all arithmetic on data, has no part in what memory is asked for.
+    """
+    roots = {
+        k: i.address_reads() if i.name in MEMORY else i.reads()
+        for k, i in enumerate(instructions)
+        if i.name in MEMORY or i.name in JUMPS
+    }
+    follow = _successors(instructions)
+    reads, writes = [i.reads() for i in instructions], [i.writes() for i in instructions]
+    live = [frozenset()] * len(instructions)
+    changed = True
+    while changed:
+        changed = False
+        for k in reversed(range(len(instructions))):
+            after = frozenset().union(*(live[s] for s in follow[k]))
+            kept = k in roots or writes[k] & after
+            before = after if instructions[k].guard else after - writes[k]
+            before = before | (roots.get(k, reads[k]) if kept else frozenset())
+            if before != live[k]:
+                live[k], changed = before, True
+    kept = []
+    for k, instruction in enumerate(instructions):
+        after = frozenset().union(*(live[s] for s in follow[k]))
+        if k in roots or writes[k] & after:
+            kept.append(instruction)
+    return kept
+
+
+def _successors(instructions):
+    place = {i.address: k for k, i in enumerate(instructions)}
+    follow = []
+    for k, i in enumerate(instructions):
+        next_ones = []
+        if i.name not in JUMPS or i.guard:
+            next_ones.append(k + 1)
+        if i.target is not None:
+            next_ones.append(place[i.target])
+        follow.append([s for s in next_ones if s < len(instructions)])
+    return follow
+
+
+def _predicates(operand):
+    match = _PREDICATE.match(operand)
+    return {match[1]} if match else set()
+
+
+def _span(name, many):
+    """A register and those behind it."""
+    if name.endswith("Z"):
+        return {name}
+    kind, number = re.match(r"(U?R)(\d+)", name).groups()
+    return {f"{kind}{int(number) + k}" for k in range(many)}
