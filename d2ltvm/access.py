@@ -54,31 +54,39 @@ class Table(tuple):
         return tuple(sum(getattr(t, field) for t in rows) for field in fields)
 
     def __str__(self):
-        parts = [self._global(), self._shared()]
-        return "\n\n".join(part for part in parts if part)
+        parts = (
+            _lines([t for t in self if t.scope == scope], _COLUMNS[scope]) for scope in _COLUMNS
+        )
+        return "\n\n".join(filter(None, parts))
 
-    def _global(self):
-        rows = [t for t in self if t.scope == "global"]
-        names = [f"{t.kind} {t.tensor}" for t in rows]
-        wide = max([10, *(len(name) + 1 for name in names)])
-        lines = [f"{'':{wide}}{'bytes':>6}{'requests':>12}{'sectors':>12}{'sectors/request':>17}"]
-        for name, t in zip(names, rows, strict=True):
-            each = t.sectors / max(t.requests, 1)
-            counts = f" {t.requests:>11,} {t.sectors:>11,}"
-            lines.append(f"{name:{wide}}{t.width:>6}{counts}{each:>17.2f}")
-        return "\n".join(lines) if rows else ""
 
-    def _shared(self):
-        rows = [t for t in self if t.scope == "shared"]
-        names = [f"{t.kind} {t.tensor}" for t in rows]
-        wide = max([10, *(len(name) + 1 for name in names)])
-        head = f"{'bytes':>6}{'requests':>12}{'wavefronts':>15}{'conflicts':>15}"
-        lines = [f"{'':{wide}}{head}{'wavefronts/request':>20}"]
-        for name, t in zip(names, rows, strict=True):
-            each = t.wavefronts / max(t.requests, 1)
-            counts = f" {t.requests:>11,} {t.wavefronts:>14,} {t.conflicts:>14,}"
-            lines.append(f"{name:{wide}}{t.width:>6}{counts}{each:>20.2f}")
-        return "\n".join(lines) if rows else ""
+# Of each table: a column's title, its width, and what of a `Traffic` stands in it.
+_COLUMNS = {
+    "global": (
+        ("requests", 12, lambda t: f"{t.requests:,}"),
+        ("sectors", 12, lambda t: f"{t.sectors:,}"),
+        ("sectors/request", 17, lambda t: f"{t.sectors / max(t.requests, 1):.2f}"),
+    ),
+    "shared": (
+        ("requests", 12, lambda t: f"{t.requests:,}"),
+        ("wavefronts", 15, lambda t: f"{t.wavefronts:,}"),
+        ("conflicts", 15, lambda t: f"{t.conflicts:,}"),
+        ("wavefronts/request", 20, lambda t: f"{t.wavefronts / max(t.requests, 1):.2f}"),
+    ),
+}
+
+
+def _lines(rows, columns):
+    """Rows as a table; '' where there are none."""
+    if not rows:
+        return ""
+    wide = max([10, *(len(f"{t.kind} {t.tensor}") + 1 for t in rows)])
+    titles = "".join(f" {title:>{width - 1}}" for title, width, _ in columns)
+    lines = [f"{'':{wide}}{'bytes':>6}{titles}"]
+    for t in rows:
+        cells = "".join(f" {cell(t):>{width - 1}}" for _, width, cell in columns)
+        lines.append(f"{f'{t.kind} {t.tensor}':{wide}}{t.width:>6}{cells}")
+    return "\n".join(lines)
 
 
 def traffic(sch, arch=None, config=None):
