@@ -48,7 +48,8 @@ _EXPORTS = {
         "tvm_add",
         "tvm_copy",
     ),
-    "access": ("sectors", "traffic"),
+    "access": ("sectors", "traffic", "request"),
+    "multiprocessor": ("occupancy", "Occupancy"),
     "counters": ("count",),
     "figures": (
         "plot",
@@ -58,6 +59,7 @@ _EXPORTS = {
         "roofline",
         "draw_threads",
         "draw_memory",
+        "draw_requests",
     ),
     "chips": ("chip", "CHIPS", "Chip"),
     "records": ("Record", "load", "measure"),

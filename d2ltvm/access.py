@@ -177,6 +177,72 @@ def sectors(sch, config=None):
     return Table(t for t in traffic(sch, config=config) if t.scope == "global")
 
 
+@dataclass(frozen=True)
+class Request:
+    """What the lanes of one warp ask for together.
+
+    Attributes:
+        tensor: name of the buffer.
+        scope: 'global' or 'shared'.
+        kind: 'read' or 'write'.
+        width: bytes that a lane asks for.
+        first: first byte of each lane that asks, by lane.
+        cost: sectors in global memory, wavefronts in shared memory.
+    """
+
+    tensor: str
+    scope: str
+    kind: str
+    width: int
+    first: dict
+    cost: int
+
+
+def request(sch, tensor, kind="read", number=0):
+    """A request that a warp makes for a tensor, to be drawn with `d2ltvm.draw_requests`.
+
+    >>> d2ltvm.request(transpose(64), "tile").cost
+    32
+
+    Args:
+        sch: as for `traffic`.
+        tensor: name of the buffer, as `traffic` prints it.
+        kind: 'read' or 'write'.
+        number: which of the loads or stores of that tensor, in the order of the code.
+
+    Returns:
+        A `Request`: one of those that cost most there, with the most lanes. Addresses are right up
+        to a whole number of sectors, in shared memory of words.
+
+    Raises:
+        ValueError: the kernel has no such load or store.
+        NotImplementedError: as for `traffic`.
+    """
+    lowered = lowering.lower(lowering.as_module(sch), devices.as_target("sm_80"))
+    places = []
+    for launch in lowered.launches:
+        walk = sites.Walk(lowered.device_functions[launch.name].body)
+        launched = warps.Launched(walk, launch)
+        places += [(launched, site) for site in walk.sites]
+    found = [(m, site) for m, site in places if (site.tensor, site.kind) == (tensor, kind)]
+    if not 0 <= number < len(found):
+        names = ", ".join(sorted({f"{site.kind} {site.tensor}" for _, site in places}))
+        raise ValueError(f"there is no {kind} {number} of {tensor!r}; there are: {names}")
+    launched, site = found[number]
+    return max(_requests(launched, site), key=lambda r: (r.cost, len(r.first)))
+
+
+def _requests(launched, site):
+    for first, active, _ in launched.requests(site, site.loops):
+        if site.scope == "global":
+            costs = warps.sectors(first, active, site.width)
+        else:
+            costs = warps.wavefronts(first, active, site.width, site.kind)[0]
+        best = np.argmax(costs * (warps.WARP + 1) + active.sum(axis=1))
+        lanes = {int(k): int(first[best, k]) for k in np.flatnonzero(active[best])}
+        yield Request(site.tensor, site.scope, site.kind, site.width, lanes, int(costs[best]))
+
+
 def rounds(site, walk):
     """Names of the loops around a load or store in whose every round it has to happen.
 

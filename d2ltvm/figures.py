@@ -236,6 +236,49 @@ def draw_threads(panels, columns=None, what="thread", note=None):
         _finish(figure, note)
 
 
+def draw_requests(requests, rows=32, note=None):
+    """Draw where in memory the lanes of a warp find what they ask for: a square for each word.
+
+    A row is 128 bytes, which is four sectors of global memory, or one word of each of the 32 banks
+    of shared memory. The number is a lane's; words that nobody asks for are left white, and rows
+    without any are left out. Words one above the other are in the same bank.
+
+    >>> d2ltvm.draw_requests({"column of a tile": d2ltvm.request(sch, "tile")})
+
+    Args:
+        requests: a `d2ltvm.access.Request` by title.
+        rows: how many rows to draw at most of each.
+        note: a line below the figure.
+
+    Raises:
+        ValueError: no lane asks for anything.
+    """
+    whole = {title: _words(title, request) for title, request in requests.items()}
+    grids = {title: grid[:rows] for title, grid in whole.items()}
+    cell = 7 / 32
+    high = sum(len(grid) for grid in grids.values())
+    with plt.rc_context({**STYLE, "axes.grid": False}):
+        figure, all_axes = plt.subplots(
+            len(grids), 1, figsize=(7, cell * high + 0.75 * len(grids)), squeeze=False,
+            layout="constrained", height_ratios=[len(grid) + 1 for grid in grids.values()],
+        )  # fmt: skip
+        for axes, (title, grid) in zip(all_axes[:, 0], grids.items(), strict=True):
+            request = requests[title]
+            _squares(axes, grid, {lane: lane // 8 for lane in range(32)}, 32, size=6.5)
+            shared = request.scope == "shared"
+            axes.vlines(
+                np.arange(33) - 0.03, 0, len(grid), color="#cccccc", linewidth=0.6, zorder=0
+            )
+            for x in range(0, 33, 32 if shared else 8):
+                axes.axvline(x - 0.03, color="black", linewidth=1.4)
+            what = "wavefront" if shared else "sector"
+            cost = f"{request.cost} {what}{'s' * (request.cost != 1)}"
+            many = len(whole[title])
+            cut = f"; first {rows} of {many} rows" if many > rows else ""
+            axes.set_title(f"{title}: {cost}{cut}", loc="left", fontsize=11)
+        _finish(figure, note)
+
+
 def draw_memory(chip, measured=None, note=None):
     """Draw the memories of a GPU as boxes: registers, shared memory, L2, HBM, with their sizes.
 
@@ -400,14 +443,25 @@ def _first(owner):
     return owner[0] if isinstance(owner, tuple) else owner
 
 
-def _squares(axes, grid, shade, wide):
+def _words(title, request):
+    """Lanes by row of 32 words and word in it; None where nobody asks."""
+    if not request.first:
+        raise ValueError(f"requests[{title!r}] has no lane that asks for anything")
+    found = {}
+    for lane, first in request.first.items():
+        for word in range(first // 4, (first + request.width - 1) // 4 + 1):
+            found.setdefault(word // 32, {}).setdefault(word % 32, lane)
+    return [[row.get(word) for word in range(32)] for _, row in sorted(found.items())]
+
+
+def _squares(axes, grid, shade, wide, size=9):
     for y, row in enumerate(grid):
         for x, owner in enumerate(row):
             if owner is None:
                 continue
             tint, text = _tint(shade[_first(owner)]), str(owner).strip("()").replace(" ", "")
             axes.add_patch(plt.Rectangle((x, y), 0.94, 0.94, fc=tint, ec="black", lw=0.6))
-            axes.text(x + 0.47, y + 0.5, text, ha="center", va="center", fontsize=9)
+            axes.text(x + 0.47, y + 0.5, text, ha="center", va="center", fontsize=size)
     axes.set(xlim=(-0.1, wide + 0.1), ylim=(len(grid) + 0.05, -0.1), aspect="equal")
     axes.axis("off")
 

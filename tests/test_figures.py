@@ -1,6 +1,7 @@
 """Figures: what is drawn is what was given, and bad input is refused."""
 
 import matplotlib
+import nasty
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
@@ -109,3 +110,23 @@ def test_the_memory_picture_is_of_the_chip_given():
     d2ltvm.draw_memory(d2ltvm.chip("T4"))
     assert any("40 multiprocessors" in t for t in texts())
     assert "0.32 TB/s" in texts()
+
+
+def test_requests_are_drawn_where_the_lanes_ask():
+    tiles = {pad: d2ltvm.request(nasty.transpose(64, 32, 32, pad), "tile") for pad in (0, 1)}
+    d2ltvm.draw_requests({f"pad {pad}": tile for pad, tile in tiles.items()})
+    conflict, free = plt.gcf().axes
+    assert conflict.get_title(loc="left") == "pad 0: 32 wavefronts"
+    assert free.get_title(loc="left") == "pad 1: 1 wavefront"
+    columns = [{int(square.get_x()) for square in axes.patches} for axes in (conflict, free)]
+    assert len(columns[0]) == 1 and len(columns[1]) == 32
+    lanes = [int(text.get_text()) for text in free.texts]
+    assert sorted(lanes) == list(range(32))
+
+
+def test_a_request_nobody_makes_is_refused():
+    sch = nasty.transpose(64, 32, 32)
+    with pytest.raises(ValueError, match="no read 0 of 'elsewhere'; there are: read A, read tile"):
+        d2ltvm.request(sch, "elsewhere")
+    with pytest.raises(ValueError, match="no read 1 of 'tile'"):
+        d2ltvm.request(sch, "tile", number=1)

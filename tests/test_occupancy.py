@@ -1,0 +1,48 @@
+"""Blocks on an SM, against figures worked out by hand from the CUDA guide's tables."""
+
+import pytest
+
+import d2ltvm
+
+CASES = [
+    # gpu, threads, registers, shared -> blocks, limit
+    ("H200", 256, 32, 0, 8, "threads"),
+    ("H200", 256, 64, 0, 4, "registers"),
+    ("H200", 256, 128, 0, 2, "registers"),
+    ("H200", 256, 33, 0, 6, "registers"),  # 40 a thread, 51 warps, of which 48 in equal parts
+    ("H200", 32, 16, 0, 32, "blocks"),
+    ("H200", 128, 32, 48 * 1024, 4, "shared memory"),  # 49 KiB each of 228
+    ("H200", 128, 32, 227 * 1024, 1, "shared memory"),
+    ("A100", 256, 64, 40 * 1024, 4, "registers"),
+    ("A100", 256, 64, 41 * 1024, 3, "shared memory"),
+    ("T4", 256, 64, 0, 4, "threads"),
+    ("T4", 128, 32, 32 * 1024, 2, "shared memory"),
+    ("H200", 1024, 128, 0, 0, "registers"),
+]
+
+
+@pytest.mark.parametrize("gpu, threads, registers, shared, blocks, limit", CASES)
+def test_blocks_and_what_limits_them(gpu, threads, registers, shared, blocks, limit):
+    found = d2ltvm.occupancy(gpu, threads, registers, shared)
+    assert (found.blocks, found.limit) == (blocks, limit)
+    assert found.warps == blocks * -(-threads // 32)
+    assert found.share == found.warps * 32 / d2ltvm.chip(gpu).max_threads
+
+
+def test_waves():
+    assert d2ltvm.occupancy("H200", 256, 64, grid=(132, 4)).waves == 1
+    assert d2ltvm.occupancy("H200", 128, 128, grid=32).waves == 32 / (4 * 132)
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (("H200", 1025, 32), "threads is 1025"),
+        (("H200", 256, 256), "registers is 256"),
+        (("T4", 256, 32, 65 * 1024), "shared is 66560"),
+        (("K80", 256, 32), "K80"),
+    ],
+)
+def test_bad_input_is_named(arguments, named):
+    with pytest.raises(ValueError, match=named):
+        d2ltvm.occupancy(*arguments)
