@@ -41,7 +41,14 @@ class Machine:
             known = ", ".join(f"{name}x" for name in PARAMETERS)
             raise NotImplementedError(f"machine code of {arch}; that of {known} is followed")
         self.code = instructions
+        # What a step needs is looked up once: a loop comes back to it thousands of times.
         self.steps = [(_compiled(i), i.reads(), i.writes()) for i in instructions]
+        self.memory = {
+            k: (sass.MEMORY[i.name][0], _place(i), i.address_reads(), i.writes())
+            for k, i in enumerate(instructions)
+            if i.name in sass.MEMORY
+        }
+        self.ends = {k for k, i in enumerate(instructions) if i.name == "EXIT"}
         addresses = [i.address for i in instructions]
         self.jump = {
             k: int(np.searchsorted(addresses, i.target))
@@ -101,11 +108,11 @@ class Machine:
             name, negated = instruction.guard
             self._check(instruction, [name], here)
             active = here & (self._predicate(name) ^ negated)
-        if instruction.name == "EXIT":
+        if k in self.ends:
             return nobody, active
         if k in self.jump:
             return active, nobody
-        if instruction.name in sass.MEMORY:
+        if k in self.memory:
             self._request(k, instruction, active)
         else:
             self._execute(k, active)
@@ -151,20 +158,19 @@ class Machine:
     def _request(self, k, instruction, active):
         if not active.any():
             return
-        self._check(instruction, instruction.address_reads(), active)
-        place = next(o for o in instruction.operands if "[" in o)
-        first = self._address(place[place.rindex("[") + 1 : place.rindex("]")])
-        for name in instruction.writes():
+        scope, place, reads, writes = self.memory[k]
+        self._check(instruction, reads, active)
+        first, tensor = self._address(place), None
+        for name in writes:
             self._taint(name, active, active)  # what it loads is data
-        tensor = None
-        if sass.MEMORY[instruction.name][0] == "global":
-            numbers = np.unique(first[active] // TENSOR)
-            if len(numbers) != 1 or not 1 <= numbers[0] <= len(self.arguments):
+        if scope == "global":
+            tensor = int(first[active.argmax()]) // TENSOR - 1
+            first = first - (tensor + 1) * TENSOR
+            inside = (first[active] >= 0) & (first[active] < TENSOR)
+            if not (inside.all() and 0 <= tensor < len(self.arguments)):
                 raise NotImplementedError(
                     f"{instruction.opcode} at {instruction.address:#x} leaves its tensor"
                 )
-            tensor = int(numbers[0]) - 1
-            first = first - numbers[0] * TENSOR
         first = np.where(active, first, 0)
         first -= np.min(first, where=active, initial=2**62) // (WORD * BANKS) * (WORD * BANKS)
         first = np.where(active, first, 0)
@@ -173,20 +179,15 @@ class Machine:
         if entry[1] is None:
             entry[1:] = first.reshape(-1, WARP), active.reshape(-1, WARP)
 
-    def _address(self, text):
+    def _address(self, place):
         total = np.zeros(len(self.alive), S64)
-        for part in re.split(r"\+", text):
-            name, _, suffix = part.partition(".")
-            if name.startswith("UR") and "[" not in part and ".64" in text:
-                total = total + self._wide(name).astype(S64)
-            elif name.startswith(("R", "UR")):
-                if suffix == "64":
-                    total = total + self._wide(name).astype(S64)
-                else:
-                    factor = int(suffix[1:]) if suffix.startswith("X") else 1
-                    total = total + self.value(name).astype(S64) * factor
+        for name, wide, factor in place:
+            if factor is None:
+                total += int(name, 0)
+            elif wide:
+                total += self._wide(name).astype(S64)
             else:
-                total = total + int(part, 0)
+                total += self.value(name).astype(S64) * factor
         return total
 
     def value(self, operand):
@@ -238,6 +239,21 @@ class Machine:
         if name not in ("PT", "UPT"):
             value = self.predicates.get(name, ~value)
         return ~value if operand.startswith("!") else value
+
+
+def _place(instruction):
+    """The address of a load or store: (register or number, whether it has 64 bits, factor)."""
+    operand = next(o for o in instruction.operands if "[" in o)
+    text = operand[operand.rindex("[") + 1 : operand.rindex("]")]
+    parts = []
+    for part in text.split("+"):
+        name, _, suffix = part.partition(".")
+        if not name.startswith(("R", "UR")):
+            parts.append((part, False, None))
+            continue
+        wide = suffix == "64" or (name.startswith("UR") and ".64" in text)
+        parts.append((name, wide, int(suffix[1:]) if suffix.startswith("X") else 1))
+    return parts
 
 
 def _signed(value):
