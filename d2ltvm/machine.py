@@ -16,11 +16,8 @@ from d2ltvm import sass
 from d2ltvm.warps import BANKS, WARP, WORD
 
 U32, U64, S64 = np.uint32, np.uint64, np.int64
-PARAMETERS = {
-    "sm_7": 0x160,
-    "sm_8": 0x160,
-    "sm_9": 0x210,
-}  # where a kernel's arguments begin in constant bank 0
+# Where a kernel's arguments begin in constant bank 0, by the beginning of the architecture's name.
+PARAMETERS = {"sm_7": 0x160, "sm_8": 0x160, "sm_9": 0x210}
 TENSOR = 2**40  # bytes from one tensor's made-up address to the next one's
 MOST_STEPS = 10**7  # instructions after which a kernel is taken not to end
 
@@ -63,11 +60,9 @@ class Machine:
         self.zero, self.nobody = np.zeros(len(self.alive), U32), np.zeros(len(self.alive), bool)
         self.special = {"SR_CgaCtaId": self.zero, "SRZ": self.zero}
         for k, axis in enumerate("XYZ"):
-            self.special[f"SR_TID.{axis}"] = np.tile(lane % launch.block[k], len(blocks)).astype(
-                U32
-            )
+            thread, lane = lane % launch.block[k], lane // launch.block[k]
+            self.special[f"SR_TID.{axis}"] = np.tile(thread, len(blocks)).astype(U32)
             self.special[f"SR_CTAID.{axis}"] = np.repeat(blocks[:, k], padded).astype(U32)
-            lane = lane // launch.block[k]
         self.registers, self.predicates = {}, {}
         self.unknown = {}  # lanes in which a register holds data, by register
         self.requests = defaultdict(lambda: [0, None, None])
