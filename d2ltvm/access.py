@@ -132,8 +132,8 @@ def compiled(lowered, arch):
         raise NotImplementedError(f"machine code of several kernels: {names}")
     (launch,) = lowered.launches
     code = sass.needed(sass.parse(cubin.disassemble(cubin.compile_cubin(lowered.source, arch))))
-    walk = sites.Walk(lowered.device_functions[launch.name].body)
-    blocks, often = warps.Launched(walk, launch).block_classes()
+    (launched,) = _launched(lowered)
+    blocks, often = launched.block_classes()
     found, step = {}, max(1, MOST_LANES // math.prod(launch.block))
     for k in range(0, len(blocks), step):
         some = machine.Machine(code, launch, blocks[k : k + step], arch)
@@ -149,12 +149,19 @@ def compiled(lowered, arch):
 def of_lowered(lowered):
     """`traffic` of a `lowering.Lowered`, for a target of kind cuda or opencl."""
     found = {}
-    for launch in lowered.launches:
-        walk = sites.Walk(lowered.device_functions[launch.name].body)
-        launched = warps.Launched(walk, launch)
-        for site in _executed(walk):
-            _add(found, launched, site, walk)
+    for launched in _launched(lowered):
+        for site in _executed(launched.walk):
+            key = (site.tensor, site.scope, site.kind, site.width)
+            for requests in launched.requests(site, rounds(site, launched.walk)):
+                _count(found, key, *requests)
     return _table(found, lowered)
+
+
+def _launched(lowered):
+    return [
+        warps.Launched(sites.Walk(lowered.device_functions[launch.name].body), launch)
+        for launch in lowered.launches
+    ]
 
 
 def _table(found, lowered):
@@ -219,11 +226,7 @@ def request(sch, tensor, kind="read", number=0):
         NotImplementedError: as for `traffic`.
     """
     lowered = lowering.lower(lowering.as_module(sch), devices.as_target("sm_80"))
-    places = []
-    for launch in lowered.launches:
-        walk = sites.Walk(lowered.device_functions[launch.name].body)
-        launched = warps.Launched(walk, launch)
-        places += [(launched, site) for site in walk.sites]
+    places = [(launched, site) for launched in _launched(lowered) for site in launched.walk.sites]
     found = [(m, site) for m, site in places if (site.tensor, site.kind) == (tensor, kind)]
     if not 0 <= number < len(found):
         names = ", ".join(sorted({f"{site.kind} {site.tensor}" for _, site in places}))
@@ -266,12 +269,6 @@ def _executed(walk):
         if site.kind == "write" or load not in held:
             held.add(load)
             yield site
-
-
-def _add(found, launched, site, walk):
-    key = (site.tensor, site.scope, site.kind, site.width)
-    for first, active, counts in launched.requests(site, rounds(site, walk)):
-        _count(found, key, first, active, counts)
 
 
 def _count(found, key, first, active, counts):

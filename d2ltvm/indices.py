@@ -107,11 +107,8 @@ def convert(expression, environment):
         return environment[expression.name]
     if kind in ("Cast", "Broadcast"):
         return convert(expression.value, environment)
-    if kind == "Call" and expression.op.name.endswith("if_then_else"):
-        return _apply("Select", [convert(a, environment) for a in expression.args])
-    if kind == "Select":
-        parts = (expression.condition, expression.true_value, expression.false_value)
-        return _apply("Select", [convert(p, environment) for p in parts])
+    if parts := choice(expression):
+        return _apply("Select", [convert(part, environment) for part in parts])
     if kind == "Not":
         return _apply("Not", [convert(expression.a, environment)])
     if hasattr(expression, "a") and hasattr(expression, "b"):
@@ -123,6 +120,16 @@ def convert(expression, environment):
         if kind in OPERATIONS:
             return _apply(kind, [a, b])
     raise NotImplementedError(f"cannot work out a {kind}: {expression}")
+
+
+def choice(expression):
+    """Condition and both results of a choice between two values; None for anything else."""
+    kind = type(expression).__name__
+    if kind == "Select":
+        return expression.condition, expression.true_value, expression.false_value
+    if kind == "Call" and expression.op.name.endswith("if_then_else"):
+        return tuple(expression.args)
+    return None
 
 
 def _apply(name, args):
@@ -159,6 +166,13 @@ class Shift:
     outer: Sum
     modulus: int = 0
     limits: tuple | None = None
+
+    def value(self, point):
+        """As much of it as is needed, for arrays by the names of its variables."""
+        value = evaluate(self.outer, point)
+        if self.modulus:
+            value = value % self.modulus
+        return np.clip(value, *self.limits) if self.limits else value
 
 
 def take_apart(expression, inner, shifts, modulus=0, compared=False):
@@ -236,24 +250,8 @@ def evaluate(expression, values):
     return total
 
 
-@dataclass(frozen=True)
-class Feature:
-    """What a block adds to a shift, as far as it matters."""
-
-    outer: Sum
-    modulus: int = 0
-    limits: tuple | None = None
-
-    def value(self, point):
-        """Its values, for arrays by the names of the blocks' variables."""
-        value = evaluate(self.outer, point)
-        if self.modulus:
-            value = value % self.modulus
-        return np.clip(value, *self.limits) if self.limits else value
-
-
 def in_blocks(shift, blocks, extents):
-    """What of a shift depends on the block: a list of `Feature`.
+    """What of a shift depends on the block alone: a list of `Shift`.
 
     Args:
         shift: a `Shift`.
@@ -269,7 +267,7 @@ def in_blocks(shift, blocks, extents):
             others[atom] = coefficient
         else:
             mixed |= names & blocks.keys()
-    found = [Feature(variable(name)) for name in sorted(mixed)]
+    found = [Shift(variable(name)) for name in sorted(mixed)]
     if own:
         limits = None
         if shift.limits and not mixed and all(isinstance(a, str) for a in others):
@@ -279,7 +277,7 @@ def in_blocks(shift, blocks, extents):
             ]
             low, high = (sum(pair[k] for pair in ends) for k in (0, 1))
             limits = shift.limits[0] - high, shift.limits[1] - low
-        found.append(Feature(Sum(frozenset(own.items())), shift.modulus, limits))
+        found.append(Shift(Sum(frozenset(own.items())), shift.modulus, limits))
     return found
 
 

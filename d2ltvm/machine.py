@@ -376,15 +376,17 @@ def _logic(m, i, results, sources, carries):
     a, b, c, table = sources
     if len(results) > 1 or not results[0].startswith(("R", "UR")):
         return {}
-    table, values = int(table, 0), [m.value(s) for s in (a, b, c)]
-    total = m.zero.copy()
+    return _named(results, _looked_up(table, [m.value(s) for s in (a, b, c)]))
+
+
+def _looked_up(table, values):
+    """Bit by bit, what the table of eight bits has for the bits of three values."""
+    total = np.zeros_like(values[0])
     for case in range(8):
-        if table >> case & 1:
-            term = ~m.zero
-            for value, bit in zip(values, (4, 2, 1), strict=True):
-                term = term & (value if case & bit else ~value)
-            total |= term
-    return _named(results, total)
+        if int(table, 0) >> case & 1:
+            a, b, c = (v if case & bit else ~v for v, bit in zip(values, (4, 2, 1), strict=True))
+            total |= a & b & c
+    return total
 
 
 _COMPARE = {
@@ -408,15 +410,8 @@ def _compare(m, i, results, sources, carries):
 
 
 def _predicate_logic(m, i, results, sources, carries):
-    operands = i.operands[2:]
-    values = [m._predicate(o) for o in operands[:3]]
-    table, total = int(operands[3], 0), np.zeros(len(m.zero), bool)
-    for case in range(8):
-        if table >> case & 1:
-            term = ~np.zeros(len(m.zero), bool)
-            for value, bit in zip(values, (4, 2, 1), strict=True):
-                term = term & (value if case & bit else ~value)
-            total |= term
+    *operands, table = i.operands[2:6]
+    total = _looked_up(table, [m._predicate(operand) for operand in operands])
     return {i.operands[0]: total} if i.operands[1] in ("PT", "UPT") else {}
 
 

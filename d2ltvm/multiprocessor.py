@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 
 from d2ltvm import chips, cubin
+from d2ltvm.warps import WARP
 
 # Registers are handed out to whole warps in pieces of 256, and warps to the four parts of an SM
 # alike; shared memory is handed out in pieces of 128 bytes (256 on sm_75).
 # Source: CUDA C++ Programming Guide, "Hardware Multithreading", and NVIDIA's occupancy calculator.
 REGISTER_PIECE, WARP_PIECE = 256, 4
-WARP = 32
 
 
 @dataclass(frozen=True)

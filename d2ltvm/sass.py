@@ -106,7 +106,7 @@ class Instruction:
 
     def _results(self):
         """How many registers the result fills."""
-        if self.name in ("LDG", "LDS", "LDC", "ULDC", "LD", "LDL"):
+        if self.name in ("LDG", "LDS", "LDC", "ULDC"):
             return max(1, self.width // 4)
         if self.name == "CS2R":
             return 1 if "32" in self.parts else 2

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import tvm
 
-from d2ltvm import indices, lowering
+from d2ltvm import indices
 from d2ltvm.indices import Sum
 
 SCOPES = {"": "global", "global": "global", "shared": "shared", "shared.dyn": "shared"}
@@ -60,13 +60,10 @@ class Walk:
         extents: (first value, number of values) of each loop, by name.
         written: names of the buffers that are written inside each loop, by its name.
         barriers: names of the loops with a barrier inside.
-        flops: (operations, guards, loops) of each statement with floating-point arithmetic.
-        shared_bytes: what the kernel allocates in shared memory.
     """
 
     def __init__(self, body):
         self.sites, self.extents, self.written, self.barriers = [], {}, {}, set()
-        self.flops, self.shared_bytes = [], 0
         self._known, self._loops, self._guards = {}, (), ()
         self._writes, self._syncs = {}, 0
         self._statement(body)
@@ -84,13 +81,7 @@ class Walk:
     def _do_DeclBuffer(self, node):
         pass
 
-    def _do_AllocBuffer(self, node):
-        buffer = node.buffer
-        if SCOPES.get(buffer.ty.storage_scope) == "shared":
-            elements = 1
-            for size in buffer.shape:
-                elements *= int(size)
-            self.shared_bytes += elements * _itemsize(buffer)
+    _do_AllocBuffer = _do_DeclBuffer
 
     def _do_AttrStmt(self, node):
         if node.attr_key == "thread_extent":
@@ -133,7 +124,6 @@ class Walk:
 
     def _do_BufferStore(self, node):
         self._expression(node.value)
-        self._arithmetic(node.value)
         for index in node.indices:
             self._expression(index)
         self._site(node.buffer, node.indices, "write")
@@ -148,8 +138,8 @@ class Walk:
             for index in node.indices:
                 self._expression(index)
             self._site(node.source, node.indices, "read")
-        elif kind == "Select" or (kind == "Call" and node.op.name.endswith("if_then_else")):
-            self._choice(*_choice(node))
+        elif parts := indices.choice(node):
+            self._choice(*parts)
         elif kind == "Call":
             self._call(node)
         else:
@@ -175,13 +165,6 @@ class Walk:
         for argument in node.args:
             if isinstance(argument, tvm.ir.Expr):
                 self._expression(argument)
-
-    def _arithmetic(self, value):
-        """Additions and multiplications of floating-point numbers in a stored value."""
-        found = [n for n in lowering.find(value, "Add", "Sub", "Mul", "Div") if _is_float(n)]
-        if found:
-            lanes = tvm.DataType(str(value.ty)).lanes
-            self.flops.append((len(found) * lanes, self._guards, self._loops))
 
     def _site(self, buffer, index, kind):
         scope = buffer.ty.storage_scope
@@ -226,22 +209,12 @@ def _negated(condition):
     return Sum(frozenset([(indices.Op("Not", (condition,)), 1)]))
 
 
-def _choice(node):
-    if type(node).__name__ == "Select":
-        return node.condition, node.true_value, node.false_value
-    return tuple(node.args)
-
-
 def _children(node):
     """The expressions directly below one that is neither a load, a choice nor a call."""
     for field in ("a", "b", "value", "base", "stride"):
         child = getattr(node, field, None)
         if isinstance(child, tvm.ir.Expr):
             yield child
-
-
-def _is_float(node):
-    return "float" in str(node.ty)
 
 
 def _itemsize(buffer):

@@ -23,20 +23,15 @@ class Launched:
 
     def __init__(self, walk, launch):
         self.walk, self.launch = walk, launch
-        self.threads = math.prod(launch.block)
-        lanes = -(-self.threads // WARP) * WARP  # the last warp is filled up
+        threads = math.prod(launch.block)
+        lanes = -(-threads // WARP) * WARP  # the last warp is filled up
         thread = np.arange(lanes)
-        self.valid, self._inner = thread < self.threads, {}
+        self.valid, self._inner = thread < threads, {}
         for axis, size in zip("xyz", launch.block, strict=True):
             self._inner[f"threadIdx.{axis}"], thread = thread % size, thread // size
         blocks = {f"blockIdx.{a}": (0, g) for a, g in zip("xyz", launch.grid, strict=True)}
         self.extents = {**walk.extents, **blocks}
         self._known = {}
-
-    @property
-    def warps(self):
-        """Warps in the whole launch."""
-        return math.prod(self.launch.grid) * len(self.valid) // WARP
 
     def requests(self, site, rounds):
         """The addresses that warps ask for at a site, each pattern once, and how often.
@@ -53,9 +48,7 @@ class Launched:
             active: whether it asks at all; likewise.
             counts: how often each request is made; of shape (requests,).
         """
-        unit = SECTOR if site.scope == "global" else WORD
-        modulus = max(1, unit // site.itemsize)
-        values, counts, index, guards, met = self._patterns(site.index, site.guards, modulus)
+        values, counts, index, guards, met = self._patterns(site.index, site.guards, _unit(site))
         blocks = {name for name in self.extents if name.startswith("blockIdx.")}
         often = math.prod(self.extents[name][1] for name in (blocks | set(rounds)) - met)
         step = max(1, AT_ONCE // len(self.valid))
@@ -86,14 +79,13 @@ class Launched:
         shifts = []
         for site in self.walk.sites:
             if site.scope == "global":
-                modulus = max(1, SECTOR // site.itemsize)
-                indices.take_apart(site.index, self._inner, shifts, modulus)
+                indices.take_apart(site.index, self._inner, shifts, _unit(site))
             for guard in site.guards:
                 indices.take_apart(guard, self._inner, shifts)
-        features = {f: None for s in shifts for f in indices.in_blocks(s, point, self.extents)}
-        rows = np.array([np.broadcast_to(f.value(point), grid[0].shape) for f in features])
-        if not features:
+        parts = {p: None for s in shifts for p in indices.in_blocks(s, point, self.extents)}
+        if not parts:
             return grid[:, :1].T, np.array([grid.shape[1]])
+        rows = np.array([np.broadcast_to(part.value(point), grid[0].shape) for part in parts])
         _, first, counts = np.unique(rows, axis=1, return_index=True, return_counts=True)
         return grid[:, first].T, counts
 
@@ -112,6 +104,11 @@ class Launched:
         return values, counts, index, guards, met
 
 
+def _unit(site):
+    """Elements by which a shift of all addresses costs nothing: a sector, or a word of a bank."""
+    return max(1, (SECTOR if site.scope == "global" else WORD) // site.itemsize)
+
+
 def sectors(first, active, width):
     """Sectors of global memory that each request touches.
 
@@ -124,7 +121,7 @@ def sectors(first, active, width):
         An array with a number for each request.
     """
     ends = [np.where(active, byte // SECTOR, -1) for byte in (first, first + width - 1)]
-    return _distinct(np.concatenate(ends, axis=1)).sum(axis=1)
+    return _distinct(np.concatenate(ends, axis=1))[1].sum(axis=1)
 
 
 def wavefronts(first, active, width, kind="read"):
@@ -167,8 +164,7 @@ def _passes(first, active, width):
     """Passes that groups of lanes take which are served together."""
     start = np.where(active, first // WORD, -1)
     parts = [np.where(active, start + k, -1) for k in range(max(1, width // WORD))]
-    words = np.sort(np.concatenate(parts, axis=1), axis=1)
-    new = _distinct(words)
+    words, new = _distinct(np.concatenate(parts, axis=1))
     row, _ = np.nonzero(new)
     bank = words[new] % BANKS
     counts = np.bincount(row * BANKS + bank, minlength=len(words) * BANKS)
@@ -183,6 +179,6 @@ def _pairs(first, active, distance):
 
 
 def _distinct(values):
-    """Marks the first of equal values in each row, sorted; -1 is no value."""
+    """Each row sorted, and marks at the first of equal values; -1 is no value."""
     values = np.sort(values, axis=1)
-    return (np.diff(values, axis=1, prepend=-1) != 0) & (values >= 0)
+    return values, (np.diff(values, axis=1, prepend=-1) != 0) & (values >= 0)

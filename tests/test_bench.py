@@ -17,8 +17,7 @@ def test_the_host_clock_tells_two_sleeps_apart():
     for name, seconds in (("short", 0.002), ("long", 0.006)):
         t = timings[name]
         assert t.low <= t.median <= t.high
-        assert seconds <= t.median
-    assert timings["short"].median < timings["long"].median
+        assert seconds <= t.median < seconds + 0.003
 
 
 def test_a_timing_is_the_median_of_its_rounds():

@@ -124,6 +124,12 @@ def shared_stride(stride, dtype="float32", lanes=1, block=64):
     return main
 
 
+def gather(n):
+    """C[i] = A[P[i]]: an address that depends on data, which the analyser has to refuse."""
+    A, P = te.placeholder((n,), name="A"), te.placeholder((n,), "int32", name="P")
+    return _bound([A, P, te.compute((n,), lambda i: A[P[i]], name="C")], n)
+
+
 def _kernels():
     """The kernels, as functions without arguments by name."""
     make = functools.partial
