@@ -124,6 +124,45 @@ def shared_stride(stride, dtype="float32", lanes=1, block=64):
     return main
 
 
+# Which of its warp's 32 places a lane reads: places that lanes share, in several manners.
+PATTERNS = {
+    "lanes n and n ^ 1 agree": lambda lane: lane // 2,
+    "lanes n and n ^ 2 agree": lambda lane: lane // 4 * 2 + lane % 2,
+    "lanes n and n ^ 4 agree": lambda lane: lane // 8 * 4 + lane % 4,
+    "lanes n and n ^ 8 agree": lambda lane: lane // 16 * 8 + lane % 8,
+    "half of the lanes agree in pairs": lambda lane: (lane // 16) * lane + (1 - lane // 16) * (lane // 2),
+    "quads agree": lambda lane: lane // 4,
+    "pairs, every other place": lambda lane: lane // 2 * 2,
+    "a block of 4 by 8": lambda lane: lane % 8,
+    "reversed": lambda lane: 31 - lane,
+}
+
+
+def shared_pattern(pattern, lanes, write=False, block=64):
+    """Each thread reads, or writes, `lanes` floats of shared memory at a place of `PATTERNS`."""
+    words, place = block * lanes, PATTERNS[pattern]
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((words,), "float32"), C: T.Buffer((words,), "float32")):
+        T.func_attr({"tirx.noalias": True, "sizes": [words, lanes], "pattern": pattern})
+        for _ in T.thread_binding(1, thread="blockIdx.x"):
+            held = T.sblock_alloc_buffer((words,), "float32", scope="shared")
+            for tx in T.thread_binding(block, thread="threadIdx.x"):
+                for v in T.vectorized(lanes):
+                    with T.sblock("in"):
+                        t, u = T.axis.remap("SS", [tx, v])
+                        to = T.meta_var(t // 32 * 32 + place(t % 32) if write else t)
+                        held[to * lanes + u] = A[t * lanes + u]
+            for tx in T.thread_binding(block, thread="threadIdx.x"):
+                for v in T.vectorized(lanes):
+                    with T.sblock("out"):
+                        t, u = T.axis.remap("SS", [tx, v])
+                        at = T.meta_var(t if write else t // 32 * 32 + place(t % 32))
+                        C[t * lanes + u] = held[at * lanes + u]
+
+    return main
+
+
 def gather(n):
     """C[i] = A[P[i]]: an address that depends on data, which the analyser has to refuse."""
     A, P = te.placeholder((n,), name="A"), te.placeholder((n,), "int32", name="P")
@@ -155,6 +194,13 @@ def _kernels():
     for s in (1, 2, 3):
         yield f"shared stride {s}, 8 bytes", make(shared_stride, s, lanes=2)
         yield f"shared stride {s}, 16 bytes", make(shared_stride, s, lanes=4)
+    for pattern in PATTERNS:
+        for lanes in (1, 2, 4):
+            yield f"{pattern}, {4 * lanes} bytes", make(shared_pattern, pattern, lanes)
+    for pattern in ("lanes n and n ^ 1 agree", "lanes n and n ^ 2 agree", "reversed"):
+        for lanes in (2, 4):
+            name = f"{pattern}, {4 * lanes} bytes written"
+            yield name, make(shared_pattern, pattern, lanes, write=True)
     yield "shared stride 1, float16", make(shared_stride, 1, "float16")
     yield "shared stride 2, float64", make(shared_stride, 2, "float64")
 

@@ -1,0 +1,132 @@
+"""Hold the access analyser against the hardware: predicted and counted, kernel by kernel.
+
+    python tools/validate_access.py            on a GPU with Nsight Compute: count, compare, print
+    D2LTVM_RECORD=1 python tools/validate_access.py          the same, and keep the record
+
+The kernels are those of tools/nasty.py and of the book. The record is access/kernels.
+"""
+
+import csv
+import functools
+import io
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import nasty
+import numpy as np
+
+import d2ltvm
+from d2ltvm import counters, schedules
+from d2ltvm.errors import MissingError
+
+# Columns of the comparison, with Nsight Compute's names for them. Shared memory has no counter
+# named "requests": an instruction that reads or writes it is one.
+METRICS = {
+    "load requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "load sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "store requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "store sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "shared loads": "smsp__inst_executed_op_shared_ld.sum",
+    "shared load wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "shared load conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared stores": "smsp__inst_executed_op_shared_st.sum",
+    "shared store wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "shared store conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+}
+
+
+def kernels():
+    """Functions that make a schedule, by name."""
+    make = functools.partial
+    return {
+        **nasty.KERNELS,
+        "vector add, one each": make(schedules.one_thread_each, 2**20),
+        "vector add, vectorized": make(schedules.vectorized, 2**20 + 1),
+        "vector add, unrolled": make(schedules.unrolled, 2**20),
+        "vector add, partitioned": make(schedules.partitioned, 10**6),
+        "copy, unrolled": make(schedules.copy_unrolled, 2**20),
+        "broadcast add, continuous": make(schedules.continuous_parallel, 1024),
+        "broadcast add, alternate": make(schedules.alternate_parallel, 1024),
+        "broadcast add, vectorized": make(schedules.bcast_vectorized, 1000),
+        "broadcast add, rows": make(schedules.bcast_rows, 1024),
+    }
+
+
+def predicted(name, arch="sm_90"):
+    """What the analyser says of a kernel, in the order of `METRICS`."""
+    table = d2ltvm.traffic(kernels()[name](), arch)
+    totals = (table.total(kind, scope) for scope in ("global", "shared") for kind in KINDS)
+    return [count for total in totals for count in total]
+
+
+KINDS = ("read", "write")
+
+
+def counted(names):
+    """What the hardware counts for each kernel, in the order of `METRICS`, by the kernel's name."""
+    command = [counters._ncu(), "--csv", "--page", "raw", "--print-units", "base"]
+    command += ["--clock-control", "none", "--metrics", ",".join(METRICS.values())]
+    run = subprocess.run(
+        [*command, sys.executable, __file__, "--launch"], capture_output=True, text=True
+    )
+    if run.returncode or '"ID"' not in run.stdout:
+        raise MissingError(
+            f"Nsight Compute failed: {(run.stdout + run.stderr)[-500:]}",
+            "the stored record",
+            "a machine on which `ncu` may read counters",
+        )
+    rows = list(csv.DictReader(io.StringIO(run.stdout[run.stdout.index('"ID"') :])))[1:]
+    rows = [row for row in rows if "main" in row["Kernel Name"]]
+    if len(rows) != len(names):
+        raise RuntimeError(f"{len(rows)} launches were counted for {len(names)} kernels")
+    return {
+        name: [int(float(row[metric].replace(",", ""))) for metric in METRICS.values()]
+        for name, row in zip(names, rows, strict=True)
+    }
+
+
+def launch():
+    """What runs under Nsight Compute: every kernel once, in order."""
+    for make in kernels().values():
+        kernel = d2ltvm.build(make(), "cuda")
+        kernel(*[np.ones(p.shape, p.dtype) for p in kernel.params])
+
+
+def validation():
+    """Predicted and counted, as `d2ltvm.measure` takes it."""
+    names = list(kernels())
+    hardware = counted(names)
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        analyser = dict(zip(names, pool.map(predicted, names), strict=True))
+    series = {}
+    for k, column in enumerate(METRICS):
+        series[f"{column}, predicted"] = [analyser[name][k] for name in names]
+        series[f"{column}, counted"] = [hardware[name][k] for name in names]
+    return {
+        "unit": "count",
+        "x": {"label": "kernel", "values": names},
+        "series": series,
+        "notes": "Nsight Compute, each kernel launched once",
+    }
+
+
+def compare(record):
+    """Print each number that differs, and a summary. Returns how many differ."""
+    wrong = 0
+    for column in METRICS:
+        pair = (record[f"{column}, {side}"] for side in ("predicted", "counted"))
+        for name, ours, theirs in zip(record.values, *pair, strict=True):
+            if ours != theirs:
+                wrong += 1
+                print(f"{name:45}{column:26}predicted {ours:>10,.0f}, counted {theirs:>10,.0f}")
+    print(f"{len(record.values)} kernels, {len(METRICS)} counters each: {wrong} numbers differ")
+    return wrong
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--launch"]:
+        launch()
+    else:
+        sys.exit(bool(compare(d2ltvm.measure("access/kernels", validation))))
