@@ -137,10 +137,9 @@ def compiled(lowered, arch):
     found, step = {}, max(1, MOST_LANES // math.prod(launch.block))
     for k in range(0, len(blocks), step):
         some = machine.Machine(code, launch, blocks[k : k + step], arch)
-        for i, tensor, first, active, count in some.run():
-            scope, kind = sass.MEMORY[i.name]
+        for scope, kind, tensor, width, first, active, count in some.run():
             name = launch.args[tensor] if scope == "global" else "shared"
-            site = (name, scope, kind, i.width)
+            site = (name, scope, kind, width)
             times = count * np.repeat(often[k : k + step], len(first) // len(blocks[k : k + step]))
             _count(found, site, first, active, times)
     return _table(found, lowered)

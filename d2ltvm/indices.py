@@ -90,6 +90,9 @@ def variable(name):
     return Sum(frozenset([(name, 1)]))
 
 
+LANE = "lane of a vector"  # what stands for its number in the environment of `convert`
+
+
 def convert(expression, environment):
     """A TVM expression as a `Sum`.
 
@@ -107,6 +110,9 @@ def convert(expression, environment):
         return environment[expression.name]
     if kind in ("Cast", "Broadcast"):
         return convert(expression.value, environment)
+    if kind == "Ramp":  # a vector of indices, of which the environment says which one is meant
+        base, stride = (convert(e, environment) for e in (expression.base, expression.stride))
+        return base + _apply("Mul", [stride, environment.get(LANE, constant(0))])
     if parts := choice(expression):
         return _apply("Select", [convert(part, environment) for part in parts])
     if kind == "Not":

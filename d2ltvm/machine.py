@@ -41,7 +41,7 @@ class Machine:
         # What a step needs is looked up once: a loop comes back to it thousands of times.
         self.steps = [(_compiled(i), i.reads(), i.writes()) for i in instructions]
         self.memory = {
-            k: (sass.MEMORY[i.name][0], _place(i), i.address_reads(), i.writes())
+            k: (list(zip(sass.MEMORY[i.name], map(_place, i.places), strict=True)), i.address_reads())
             for k, i in enumerate(instructions)
             if i.name in sass.MEMORY
         }
@@ -71,9 +71,9 @@ class Machine:
         """Run to the end.
 
         Returns:
-            For each place in the code and pattern of addresses: the instruction, the tensor's
-            number (None in shared memory), first bytes and active lanes, of shape (warps, 32), and
-            how often it happened.
+            For each kind of access and pattern of addresses: the scope, 'read' or 'write', the
+            tensor's number (None in shared memory), bytes a lane, first bytes and active lanes, of
+            shape (warps, 32), and how often it happened.
         """
         where, alive = np.zeros(len(self.alive), np.int64), self.alive.copy()
         k = 0  # where all threads are that have not ended; None while they are apart
@@ -114,10 +114,7 @@ class Machine:
         return nobody, nobody
 
     def _found(self):
-        return [
-            (self.code[k], tensor, first, active, count)
-            for (k, tensor, *_), (count, first, active) in self.requests.items()
-        ]
+        return [(*key[:4], *entry[1:], entry[0]) for key, entry in self.requests.items()]
 
     def _execute(self, k, active):
         step, reads, writes = self.steps[k]
@@ -153,26 +150,28 @@ class Machine:
     def _request(self, k, instruction, active):
         if not active.any():
             return
-        scope, place, reads, writes = self.memory[k]
+        accesses, reads = self.memory[k]
         self._check(instruction, reads, active)
-        first, tensor = self._address(place), None
-        for name in writes:
+        for (scope, kind), place in accesses:
+            first, tensor = self._address(place), None
+            if scope == "global":
+                tensor = int(first[active.argmax()]) // TENSOR - 1
+                first = first - (tensor + 1) * TENSOR
+                inside = (first[active] >= 0) & (first[active] < TENSOR)
+                if not (inside.all() and 0 <= tensor < len(self.arguments)):
+                    raise NotImplementedError(
+                        f"{instruction.opcode} at {instruction.address:#x} leaves its tensor"
+                    )
+            first = np.where(active, first, 0)
+            first -= np.min(first, where=active, initial=2**62) // (WORD * BANKS) * (WORD * BANKS)
+            first = np.where(active, first, 0)
+            key = (scope, kind, tensor, instruction.width, first.tobytes(), active.tobytes())
+            entry = self.requests[key]
+            entry[0] += 1
+            if entry[1] is None:
+                entry[1:] = first.reshape(-1, WARP), active.reshape(-1, WARP)
+        for name in instruction.writes():
             self._taint(name, active, active)  # what it loads is data
-        if scope == "global":
-            tensor = int(first[active.argmax()]) // TENSOR - 1
-            first = first - (tensor + 1) * TENSOR
-            inside = (first[active] >= 0) & (first[active] < TENSOR)
-            if not (inside.all() and 0 <= tensor < len(self.arguments)):
-                raise NotImplementedError(
-                    f"{instruction.opcode} at {instruction.address:#x} leaves its tensor"
-                )
-        first = np.where(active, first, 0)
-        first -= np.min(first, where=active, initial=2**62) // (WORD * BANKS) * (WORD * BANKS)
-        first = np.where(active, first, 0)
-        entry = self.requests[k, tensor, first.tobytes(), active.tobytes()]
-        entry[0] += 1
-        if entry[1] is None:
-            entry[1:] = first.reshape(-1, WARP), active.reshape(-1, WARP)
 
     def _address(self, place):
         total = np.zeros(len(self.alive), S64)
@@ -236,9 +235,8 @@ class Machine:
         return ~value if operand.startswith("!") else value
 
 
-def _place(instruction):
-    """The address of a load or store: (register or number, whether it has 64 bits, factor)."""
-    operand = next(o for o in instruction.operands if "[" in o)
+def _place(operand):
+    """The address in an operand: (register or number, whether it has 64 bits, factor)."""
     text = operand[operand.rindex("[") + 1 : operand.rindex("]")]
     parts = []
     for part in text.split("+"):

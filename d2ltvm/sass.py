@@ -8,27 +8,22 @@ accesses are known.
 import re
 from dataclasses import dataclass
 
-MEMORY = {"LDG": ("global", "read"), "STG": ("global", "write")}
-MEMORY.update({"LDS": ("shared", "read"), "STS": ("shared", "write")})
+# What an instruction accesses, in the order of its operands with an address. LDGSTS is cp.async: it
+# copies from global to shared memory without passing through a register.
+MEMORY = {
+    "LDG": (("global", "read"),),
+    "STG": (("global", "write"),),
+    "LDS": (("shared", "read"),),
+    "STS": (("shared", "write"),),
+    "LDGSTS": (("shared", "write"), ("global", "read")),
+}
 WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 
 # Instructions that order threads and move no data.
-SILENT = ("BAR", "BSSY", "BSYNC", "WARPSYNC", "NOP", "YIELD", "DEPBAR", "MEMBAR")
+SILENT = ("BAR", "BSSY", "BSYNC", "WARPSYNC", "NOP", "YIELD", "DEPBAR", "LDGDEPBAR", "MEMBAR")
 JUMPS = ("BRA", "CALL", "EXIT")
 # What touches memory in ways that are not followed here.
-UNKNOWN_MEMORY = (
-    "LD",
-    "ST",
-    "ATOM",
-    "ATOMG",
-    "ATOMS",
-    "RED",
-    "LDGSTS",
-    "LDSM",
-    "LDL",
-    "STL",
-    "UTMALDG",
-)
+UNKNOWN_MEMORY = ("LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED", "LDSM", "LDL", "STL", "UTMALDG")
 UNKNOWN_JUMPS = ("BRX", "JMP", "RET", "BREAK", "KILL", "UBLKCP")
 
 _LINE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?)(U?P\w+) +)?([A-Z][\w.]*)(?: (.*?))? ;")
@@ -89,15 +84,20 @@ class Instruction:
             found.add(self.guard[0])
         return frozenset(n for n in found if n not in ("PT", "UPT", "RZ", "URZ"))
 
+    @property
+    def places(self):
+        """Of a load or store, the operands that are addresses."""
+        return tuple(operand for operand in self.operands if "[" in operand)
+
     def address_reads(self):
-        """Of a load or store, the registers that make up its address, and its guard."""
-        place = next(o for o in self.operands if "[" in o)
-        only = Instruction(self.address, self.guard, "NOP", (place,), None)
-        return only.reads()
+        """Of a load or store, the registers that make up its addresses, and its guards."""
+        guards = self.operands[-1:] if self.name == "LDGSTS" else ()
+        return Instruction(self.address, self.guard, "NOP", self.places + guards, None).reads()
 
     def _results_operands(self):
         """How many operands, from the first, are results."""
-        if self.name.startswith("ST") or self.name in (*SILENT, *JUMPS) or not self.operands:
+        silent = (*SILENT, *JUMPS, "LDGSTS")
+        if self.name.startswith("ST") or self.name in silent or not self.operands:
             return 0
         if self.name == "PLOP3":
             return 2
@@ -147,8 +147,10 @@ def parse(text):
 def _instruction(address, guard, opcode, operands, labels):
     target = None
     name = opcode.partition(".")[0]
-    if name in ("LDG", "STG") and "E" in opcode.split("."):  # 64-bit addresses, on sm_75 unmarked
-        operands = tuple(re.sub(r"\[(R\d+)(?=[+\]])", r"[\1.64", o) for o in operands)
+    if name in ("LDG", "STG", "LDGSTS") and "E" in opcode.split("."):  # 64-bit addresses, on sm_75 unmarked
+        shared = operands[: 1 if name == "LDGSTS" else 0]
+        others = (re.sub(r"\[(R\d+)(?=[+\]])", r"[\1.64", o) for o in operands[len(shared) :])
+        operands = (*shared, *others)
     if name == "BRA" or opcode == "CALL.REL.NOINC":  # a call that does not return: a jump
         label = operands[-1].strip("`()")
         target = labels[label]

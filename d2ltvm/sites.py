@@ -197,12 +197,15 @@ class Walk:
 
     def _span(self, index):
         """First element and number of neighbouring elements of an access."""
-        if type(index).__name__ != "Ramp":
-            return indices.convert(index, self._known), 1
-        stride = indices.convert(index.stride, self._known)
-        if stride != indices.constant(1):
-            raise NotImplementedError(f"a vector access with a stride: {index}")
-        return indices.convert(index.base, self._known), int(index.lanes)
+        lanes = tvm.DataType(str(index.ty.dtype)).lanes
+        first, *others = (
+            indices.convert(index, {**self._known, indices.LANE: indices.constant(k)})
+            for k in range(lanes)
+        )
+        for k, other in enumerate(others, 1):
+            if other != first + indices.constant(k):
+                raise NotImplementedError(f"a vector access with a stride: {index}")
+        return first, lanes
 
 
 def _negated(condition):
