@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 # What the package offers, by the module that holds it.
 _EXPORTS = {
-    "ops": ("vector_add", "vector_copy", "broadcast_add", "broadcast_shape", "schedule"),
+    "ops": ("vector_add", "vector_copy", "broadcast_add", "broadcast_shape", "matmul", "schedule"),
     "data": ("get_abc", "get_bcast_data"),
     "errors": ("MissingError",),
     "devices": ("as_target", "driver_version", "has_cuda", "has_opencl"),

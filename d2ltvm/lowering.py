@@ -1,6 +1,7 @@
 """What a schedule becomes once TVM has lowered it: parameters, launches, and where they stand."""
 
 import math
+import re
 from dataclasses import dataclass
 
 import tvm
@@ -69,7 +70,8 @@ def lower(mod, target, config=None):
     Args:
         mod: an IRModule with one PrimFunc named `main`.
         target: a `tvm.target.Target`.
-        config: options of TVM's PassContext, such as `{"tirx.use_async_copy": True}`.
+        config: options of TVM's PassContext. Where a schedule asks for asynchronous copies and the
+            architecture has them, `tirx.use_async_copy` is set without being told.
 
     Returns:
         A `Lowered`.
@@ -78,8 +80,11 @@ def lower(mod, target, config=None):
         ValueError: a loop that should be bound to blocks and threads is not, or more threads or
             blocks are asked for than a GPU has.
     """
+    if target.kind.name == "opencl":
+        mod = _with_static_shared_memory(mod)
+    config = {**_options(mod, target), **(config or {})}
     capture = _AfterSplit()
-    with tvm.transform.PassContext(config=config or {}, instruments=[capture]):
+    with tvm.transform.PassContext(config=config, instruments=[capture]):
         try:
             executable = tvm.compile(mod, target=target)
         except Exception as error:
@@ -91,6 +96,29 @@ def lower(mod, target, config=None):
         _check_limits(launch)
     kernels = {launch.name: capture.mod[launch.name] for launch in launches}
     return Lowered(executable, parameters(mod), launches, temporaries, kernels)
+
+
+def _options(mod, target):
+    """The options without which TVM ignores a schedule's wish for asynchronous copies."""
+    arch = re.fullmatch(r"sm_(\d+)[af]?", str(getattr(target, "arch", "")))
+    if target.kind.name != "cuda" or not arch or int(arch[1]) < 80:
+        return {}  # they stay copies through registers, which every device can do
+    loops = find(mod["main"].body, "For")
+    if not any("software_pipeline_async_stages" in loop.annotations for loop in loops):
+        return {}
+    # The rewriting of storage would give shared memory a vector type, which the pass that makes
+    # cp.async of its copies does not understand.
+    return {"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True}
+
+
+def _with_static_shared_memory(mod):
+    """The module with `shared.dyn` turned into `shared`: OpenCL kernels have no other."""
+    sch = tvm.s_tir.Schedule(mod)
+    for block in find(mod["main"].body, "SBlock"):
+        for k, region in enumerate(block.writes):
+            if region.source.ty.storage_scope == "shared.dyn":
+                sch.set_scope(sch.get_sblock(block.name_hint), k, "shared")
+    return sch.mod
 
 
 def as_module(sch):

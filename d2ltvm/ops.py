@@ -117,6 +117,37 @@ def broadcast_shape(shape1, shape2):
     return tuple(max(pair) for pair in zip(*sizes, strict=True))
 
 
+def matmul(n, m, l, dtype="float32"):  # noqa: E741 (the name that d2l-tvm and BLAS texts use)
+    """Multiply two matrices.
+
+    >>> A, B, C = d2ltvm.matmul(64, 32, 128)
+    >>> A.shape, B.shape, C.shape
+    ([64, 128], [128, 32], [64, 32])
+
+    Args:
+        n: rows of `A` and of `C`, a positive integer.
+        m: columns of `B` and of `C`.
+        l: columns of `A` and rows of `B`, over which the products are added up.
+        dtype: element type of all three, one of `DTYPES`.
+
+    Returns:
+        te tensors `A` of shape `(n, l)`, `B` of shape `(l, m)` and `C = A B` of shape `(n, m)`.
+
+    Raises:
+        ValueError: a size is not a positive integer, or `dtype` is not one of `DTYPES`.
+    """
+    for name, size in (("n", n), ("m", m), ("l", l)):
+        _check_length(size, name)
+    _check_dtype(dtype)
+    A = te.placeholder((int(n), int(l)), dtype, name="A")
+    B = te.placeholder((int(l), int(m)), dtype, name="B")
+    k = te.reduce_axis((0, int(l)), name="k")
+    C = te.compute(
+        (int(n), int(m)), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C"
+    )
+    return A, B, C
+
+
 def schedule(tensors):
     """Start a schedule for a computation.
 
@@ -151,9 +182,9 @@ def _shape(name, shape):
     return tuple(int(s) for s in sizes)
 
 
-def _check_length(n):
-    if not isinstance(n, Integral) or n < 1:
-        raise ValueError(f"n is {n!r}; a positive integer is allowed")
+def _check_length(size, name="n"):
+    if not isinstance(size, Integral) or size < 1:
+        raise ValueError(f"{name} is {size!r}; a positive integer is allowed")
 
 
 def _check_dtype(dtype):

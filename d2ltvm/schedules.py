@@ -4,7 +4,9 @@ Each is defined in a cell of its chapter too, tagged `schedules`, for the reader
 holds the two to the same code.
 """
 
-from d2ltvm.ops import broadcast_add, schedule, vector_add, vector_copy
+import math
+
+from d2ltvm.ops import broadcast_add, matmul, schedule, vector_add, vector_copy
 
 
 def copy_unrolled(n, nt=128, width=4, steps=2):
@@ -140,4 +142,121 @@ def cpu_bcast_add(n, chunks=2, width=16):
     _, v = sch.split(j, [None, width])
     sch.parallel(chunk)
     sch.vectorize(v)
+    return sch
+
+
+def split_axis(factors, sch, axis):
+    """Split a loop into several: those after the first have the lengths `factors`."""
+    return sch.split(axis, [None, *factors])
+
+
+def bind_thread(sch, axes, tags):
+    """Bind loops to the threads and blocks that `tags` name."""
+    for axis, tag in zip(axes, tags, strict=True):
+        sch.bind(axis, tag)
+
+
+def matmul_naive(n, m, l, nt=32):
+    """Matrix product: one element a thread, neighbouring threads in neighbouring rows."""
+    sch = schedule(matmul(n, m, l))
+    i, j, k = sch.get_loops(sch.get_sblock("C"))
+    by, ty = split_axis([nt], sch, j)
+    bx, tx = split_axis([nt], sch, i)
+    sch.reorder(by, bx, ty, tx, k)
+    bind_thread(sch, (by, bx, ty, tx), ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x"))
+    return sch
+
+
+def matmul_coalesced(n, m, l, nt=32):
+    """Matrix product: one element a thread, neighbouring threads in neighbouring columns."""
+    sch = schedule(matmul(n, m, l))
+    i, j, k = sch.get_loops(sch.get_sblock("C"))
+    by, ty = split_axis([nt], sch, i)
+    bx, tx = split_axis([nt], sch, j)
+    sch.reorder(by, bx, ty, tx, k)
+    bind_thread(sch, (by, bx, ty, tx), ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x"))
+    return sch
+
+
+def with_caches(sch, tile, scope="shared"):
+    """Put the sums of a product into registers, and copies of A and B into shared memory.
+
+    Sizes that are no multiple of the tile are filled up with zeros, in the copies alone.
+    """
+    C = sch.get_sblock("C")
+    sch.pad_einsum(C, tile)
+    copies = [sch.cache_read(C, k, scope) for k in (0, 1)]
+    sums = sch.cache_write(C, 0, "local")
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        name = sch.get(block).name_hint
+        if name in ("A_pad", "B_pad"):
+            sch.compute_inline(block)
+        elif name == "C_pad":
+            sch.compute_inline(sums)
+            sums = block
+    return C, sums, *copies
+
+
+def matmul_shared(n, m, l, nt=32):
+    """Matrix product: one element a thread, and nt by nt tiles of A and B in shared memory."""
+    sch = schedule(matmul(n, m, l))
+    C, sums, A, B = with_caches(sch, (nt, nt, nt))
+    i, j, k = sch.get_loops(C)
+    by, ty = split_axis([nt], sch, i)
+    bx, tx = split_axis([nt], sch, j)
+    ko, ki = split_axis([nt], sch, k)
+    sch.reorder(by, bx, ty, tx, ko, ki)
+    bind_thread(sch, (by, bx, ty, tx), ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x"))
+    sch.reverse_compute_at(sums, tx)
+    for tile in (A, B):
+        sch.compute_at(tile, ko)
+        bind_thread(sch, sch.get_loops(tile)[-2:], ("threadIdx.y", "threadIdx.x"))
+    sch.decompose_reduction(C, ko)
+    return sch
+
+
+def fetch(sch, tile, threads, width=1):
+    """Share out the copy of a tile: `width` elements a thread, until all of it is there."""
+    step, tx, v = split_axis([threads, width], sch, sch.fuse(*sch.get_loops(tile)[-2:]))
+    sch.bind(tx, "threadIdx.x")
+    sch.unroll(step)
+    sch.vectorize(v)
+
+
+def matmul_tiled(n, m, l, rows=(1, 1, 16, 8), columns=(1, 1, 16, 8), depth=16, wide=False, align=0,
+                 scope="shared", interleave=False):
+    """Matrix product: tiles in shared memory, and smaller ones in the registers of each thread.
+
+    `rows` and `columns` of a block's tile are pieces, warps, lanes, and elements of a lane.
+    """
+    sch = schedule(matmul(n, m, l))
+    C, sums, A, B = with_caches(sch, (math.prod(rows), math.prod(columns), depth), scope)
+    a, b = (sch.cache_read(C, k, "local") for k in (0, 1))
+    i, j, k = sch.get_loops(C)
+    by, vy, wy, ly, y = split_axis(rows, sch, i)
+    bx, vx, wx, lx, x = split_axis(columns, sch, j)
+    ko, ki = split_axis([depth], sch, k)
+    lanes = [ly, lx]
+    if interleave:
+        ly1, ly0 = split_axis([2], sch, ly)
+        lx1, lx0 = split_axis([2], sch, lx)
+        lanes = [ly1, lx1, ly0, lx0]
+    sch.reorder(by, bx, vy, vx, wy, wx, *lanes, ko, ki, y, x)
+    tx = sch.fuse(wy, wx, *lanes)
+    bind_thread(sch, (by, bx, vy, vx, tx), ("blockIdx.y", "blockIdx.x", "vthread.y", "vthread.x", "threadIdx.x"))
+    sch.reverse_compute_at(sums, tx)
+    for values in (a, b):
+        sch.compute_at(values, ki)
+    for tile in (A, B):
+        sch.compute_at(tile, ko)
+    threads = int(sch.get(tx).extent)
+    fetch(sch, A, threads)
+    fetch(sch, B, threads, 4 if wide else 1)
+    if wide:
+        sch.transform_layout(A, ("write", 0), lambda i, k: (k, i))
+        for values in (a, b, sums):
+            sch.vectorize(sch.get_loops(values)[-1])
+    if align:
+        sch.storage_align(A, 0, 0, 8, align)
+    sch.decompose_reduction(C, ko)
     return sch
