@@ -49,6 +49,7 @@ _EXPORTS = {
         "tvm_copy",
     ),
     "access": ("sectors", "traffic", "request"),
+    "report": ("report", "Report"),
     "multiprocessor": ("occupancy", "Occupancy"),
     "counters": ("count",),
     "figures": (

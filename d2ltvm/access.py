@@ -26,6 +26,7 @@ class Traffic:
         width: bytes that one thread moves in one access.
         requests: instructions, counted once a warp.
         sectors: 32-byte sectors that the requests touch; 0 in shared memory.
+        lines: 128-byte lines of the L1 cache that they touch; likewise.
         wavefronts: passes over the banks that the requests take; 0 in global memory.
         conflicts: passes that different words in one bank add; likewise.
     """
@@ -36,6 +37,7 @@ class Traffic:
     width: int
     requests: int
     sectors: int
+    lines: int
     wavefronts: int
     conflicts: int
 
@@ -125,13 +127,14 @@ def traffic(sch, arch=None, config=None):
     return of_lowered(lowered) if arch is None else compiled(lowered, arch)
 
 
-def compiled(lowered, arch):
-    """`traffic` of a `lowering.Lowered`, from the machine code of an architecture."""
+def compiled(lowered, arch, code=None):
+    """`traffic` of a `lowering.Lowered`, from its machine code: a cubin, or compiled here."""
     if len(lowered.launches) != 1:
         names = ", ".join(launch.name for launch in lowered.launches)
         raise NotImplementedError(f"machine code of several kernels: {names}")
     (launch,) = lowered.launches
-    code = sass.needed(sass.parse(cubin.disassemble(cubin.compile_cubin(lowered.source, arch))))
+    code = sass.parse(cubin.disassemble(code or cubin.compile_cubin(lowered.source, arch)))
+    code = sass.needed(code)
     (launched,) = _launched(lowered)
     blocks, often = launched.block_classes()
     found, step = {}, max(1, MOST_LANES // math.prod(launch.block))
@@ -218,7 +221,7 @@ def request(sch, tensor, kind="read", number=0):
 
     Returns:
         A `Request`: one of those that cost most there, with the most lanes. Addresses are right up
-        to a whole number of sectors, in shared memory of words.
+        to a whole number of lines of 128 bytes, in shared memory of words.
 
     Raises:
         ValueError: the kernel has no such load or store.
@@ -273,11 +276,12 @@ def _executed(walk):
 def _count(found, key, first, active, counts):
     """Add what requests cost to the totals of a tensor."""
     _, scope, kind, width = key
-    total = found.setdefault(key, [0, 0, 0, 0])
+    total = found.setdefault(key, [0, 0, 0, 0, 0])
     total[0] += (active.any(axis=1) * counts).sum()
     if scope == "global":
         total[1] += (warps.sectors(first, active, width) * counts).sum()
+        total[2] += (warps.sectors(first, active, width, warps.LINE) * counts).sum()
     else:
         passes, conflicts = warps.wavefronts(first, active, width, kind)
-        total[2] += (passes * counts).sum()
-        total[3] += (conflicts * counts).sum()
+        total[3] += (passes * counts).sum()
+        total[4] += (conflicts * counts).sum()

@@ -33,12 +33,14 @@ class Launch:
         grid: blocks along x, y and z.
         block: threads of a block along x, y and z.
         args: names of the tensors it is called with, in the order of its signature.
+        shared: bytes of shared memory that a block is given at its launch, in scope `shared.dyn`.
     """
 
     name: str
     grid: tuple
     block: tuple
     args: tuple
+    shared: int = 0
 
     def __str__(self):
         return f"{self.name}: grid {self.grid}, block {self.block}"
@@ -185,6 +187,7 @@ def _read_launch(call):
         grid=tuple(extents.get(f"blockIdx.{d}", 1) for d in "xyz"),
         block=tuple(extents.get(f"threadIdx.{d}", 1) for d in "xyz"),
         args=tuple(a.args[0].name for a in args[: len(args) - len(axes)]),
+        shared=extents.get("tirx.use_dyn_shared_memory", 0),
     )
 
 

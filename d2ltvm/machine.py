@@ -41,7 +41,10 @@ class Machine:
         # What a step needs is looked up once: a loop comes back to it thousands of times.
         self.steps = [(_compiled(i), i.reads(), i.writes()) for i in instructions]
         self.memory = {
-            k: (list(zip(sass.MEMORY[i.name], map(_place, i.places), strict=True)), i.address_reads())
+            k: (
+                list(zip(sass.MEMORY[i.name], map(_place, i.places), strict=True)),
+                i.address_reads(),
+            )
             for k, i in enumerate(instructions)
             if i.name in sass.MEMORY
         }

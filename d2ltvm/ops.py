@@ -142,9 +142,7 @@ def matmul(n, m, l, dtype="float32"):  # noqa: E741 (the name that d2l-tvm and B
     A = te.placeholder((int(n), int(l)), dtype, name="A")
     B = te.placeholder((int(l), int(m)), dtype, name="B")
     k = te.reduce_axis((0, int(l)), name="k")
-    C = te.compute(
-        (int(n), int(m)), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C"
-    )
+    C = te.compute((int(n), int(m)), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
     return A, B, C
 
 

@@ -147,7 +147,9 @@ def parse(text):
 def _instruction(address, guard, opcode, operands, labels):
     target = None
     name = opcode.partition(".")[0]
-    if name in ("LDG", "STG", "LDGSTS") and "E" in opcode.split("."):  # 64-bit addresses, on sm_75 unmarked
+    if name in ("LDG", "STG", "LDGSTS") and "E" in opcode.split(
+        "."
+    ):  # 64-bit addresses, on sm_75 unmarked
         shared = operands[: 1 if name == "LDGSTS" else 0]
         others = (re.sub(r"\[(R\d+)(?=[+\]])", r"[\1.64", o) for o in operands[len(shared) :])
         operands = (*shared, *others)

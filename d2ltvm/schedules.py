@@ -223,40 +223,75 @@ def fetch(sch, tile, threads, width=1):
     sch.vectorize(v)
 
 
-def matmul_tiled(n, m, l, rows=(1, 1, 16, 8), columns=(1, 1, 16, 8), depth=16, wide=False, align=0,
-                 scope="shared", interleave=False):
-    """Matrix product: tiles in shared memory, and smaller ones in the registers of each thread.
-
-    `rows` and `columns` of a block's tile are pieces, warps, lanes, and elements of a lane.
-    """
-    sch = schedule(matmul(n, m, l))
-    C, sums, A, B = with_caches(sch, (math.prod(rows), math.prod(columns), depth), scope)
-    a, b = (sch.cache_read(C, k, "local") for k in (0, 1))
+def tile_loops(sch, C, rows, columns, depth, interleave=False):
+    """Tile the loops of a product; `rows` and `columns` are pieces, warps, lanes, elements."""
     i, j, k = sch.get_loops(C)
     by, vy, wy, ly, y = split_axis(rows, sch, i)
     bx, vx, wx, lx, x = split_axis(columns, sch, j)
     ko, ki = split_axis([depth], sch, k)
     lanes = [ly, lx]
-    if interleave:
-        ly1, ly0 = split_axis([2], sch, ly)
-        lx1, lx0 = split_axis([2], sch, lx)
-        lanes = [ly1, lx1, ly0, lx0]
+    if interleave:  # the last two bits of a lane's number: one for the row, one for the column
+        (ly, y0), (lx, x0) = split_axis([2], sch, ly), split_axis([2], sch, lx)
+        lanes = [ly, lx, y0, x0]
     sch.reorder(by, bx, vy, vx, wy, wx, *lanes, ko, ki, y, x)
     tx = sch.fuse(wy, wx, *lanes)
-    bind_thread(sch, (by, bx, vy, vx, tx), ("blockIdx.y", "blockIdx.x", "vthread.y", "vthread.x", "threadIdx.x"))
+    tags = ("blockIdx.y", "blockIdx.x", "vthread.y", "vthread.x", "threadIdx.x")
+    bind_thread(sch, (by, bx, vy, vx, tx), tags)
+    return tx, ko, ki
+
+
+def matmul_tiled(
+    n, m, l, rows=(1, 1, 16, 8), columns=(1, 1, 16, 8), depth=16,
+    wide=False, align=0, unroll=False, stages=1, interleave=False, scope="shared",
+):  # fmt: skip
+    """Matrix product: tiles in shared memory, and smaller ones in each thread's registers."""
+    sch = schedule(matmul(n, m, l))
+    C, sums, A, B = with_caches(sch, (math.prod(rows), math.prod(columns), depth), scope)
+    a, b = (sch.cache_read(C, k, "local") for k in (0, 1))
+    tx, ko, ki = tile_loops(sch, C, rows, columns, depth, interleave)
     sch.reverse_compute_at(sums, tx)
-    for values in (a, b):
+    for values, tile in ((a, A), (b, B)):
         sch.compute_at(values, ki)
-    for tile in (A, B):
         sch.compute_at(tile, ko)
-    threads = int(sch.get(tx).extent)
+    threads = math.prod((*rows[1:3], *columns[1:3]))
     fetch(sch, A, threads)
     fetch(sch, B, threads, 4 if wide else 1)
     if wide:
-        sch.transform_layout(A, ("write", 0), lambda i, k: (k, i))
-        for values in (a, b, sums):
-            sch.vectorize(sch.get_loops(values)[-1])
-    if align:
+        widen(sch, A, a, b, sums)
+    if align:  # the distance between rows of A's tile is a multiple of 8, and `align` more
         sch.storage_align(A, 0, 0, 8, align)
     sch.decompose_reduction(C, ko)
+    if unroll:
+        sch.unroll(ki)
+    if stages > 1:
+        pipeline(sch, ko, stages)
     return sch
+
+
+def widen(sch, A, *copies):
+    """Turn A's tile, so that a thread's rows are neighbours, and copy four elements at once."""
+    sch.transform_layout(A, ("write", 0), lambda i, k: (k, i))
+    for copy in copies:
+        sch.vectorize(sch.get_loops(copy)[-1])
+
+
+def pipeline(sch, ko, stages):
+    """Fetch tiles `stages` - 1 rounds ahead, with asynchronous copies where there are any."""
+    sch.annotate(ko, "software_pipeline_stage", [0, 0, stages - 1])
+    sch.annotate(ko, "software_pipeline_order", [0, 1, 2])
+    sch.annotate(ko, "software_pipeline_async_stages", [0])
+
+
+def matmul_vthread(n, m, l, **options):
+    """Matrix product: each thread's 8 by 8 elements in four pieces, far from each other."""
+    return matmul_tiled(
+        n, m, l, (2, 1, 16, 4), (2, 1, 16, 4), wide=True, unroll=True, **options
+    )  # fmt: skip
+
+
+def matmul_warps(n, m, l, **options):
+    """Matrix product: 128 by 256 elements a block, 64 by 64 a warp, 16 by 8 a thread."""
+    return matmul_tiled(
+        n, m, l, rows=(4, 2, 4, 4), columns=(2, 4, 8, 4), wide=True, align=4, unroll=True,
+        stages=2, interleave=True, scope="shared.dyn", **options,
+    )  # fmt: skip

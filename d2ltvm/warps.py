@@ -7,6 +7,7 @@ import numpy as np
 from d2ltvm import indices
 
 WARP = 32
+LINE = 128  # bytes of a line of the L1 cache. Source: as for the sector
 SECTOR = 32  # bytes. Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"
 BANKS = 32  # of 4 bytes. Source: CUDA C++ Programming Guide, "Shared Memory" of 5.x and newer
 WORD = 4
@@ -36,7 +37,7 @@ class Launched:
     def requests(self, site, rounds):
         """The addresses that warps ask for at a site, each pattern once, and how often.
 
-        Two patterns that differ by a whole number of sectors (in shared memory: of words) cost the
+        Two patterns that differ by a whole number of lines (in shared memory: of words) cost the
         same and count as one, so addresses are right up to that.
 
         Args:
@@ -68,7 +69,7 @@ class Launched:
         """One block of each kind, and how many there are.
 
         Two blocks are of one kind where every guard has the same outcome in every round, and every
-        address differs by a whole number of sectors.
+        address differs by a whole number of lines.
 
         Returns:
             blocks: blockIdx.x, .y and .z of one of each kind; of shape (kinds, 3).
@@ -105,22 +106,23 @@ class Launched:
 
 
 def _unit(site):
-    """Elements by which a shift of all addresses costs nothing: a sector, or a word of a bank."""
-    return max(1, (SECTOR if site.scope == "global" else WORD) // site.itemsize)
+    """Elements by which a shift of all addresses costs nothing: a line, or a word of a bank."""
+    return max(1, (LINE if site.scope == "global" else WORD) // site.itemsize)
 
 
-def sectors(first, active, width):
+def sectors(first, active, width, size=SECTOR):
     """Sectors of global memory that each request touches.
 
     Args:
         first: first byte of each lane, as `Launched.requests` yields them.
         active: whether the lane asks.
         width: bytes that it asks for.
+        size: bytes of a sector, or `LINE` to count the cache's lines instead.
 
     Returns:
         An array with a number for each request.
     """
-    ends = [np.where(active, byte // SECTOR, -1) for byte in (first, first + width - 1)]
+    ends = [np.where(active, byte // size, -1) for byte in (first, first + width - 1)]
     return _distinct(np.concatenate(ends, axis=1))[1].sum(axis=1)
 
 

@@ -130,7 +130,9 @@ PATTERNS = {
     "lanes n and n ^ 2 agree": lambda lane: lane // 4 * 2 + lane % 2,
     "lanes n and n ^ 4 agree": lambda lane: lane // 8 * 4 + lane % 4,
     "lanes n and n ^ 8 agree": lambda lane: lane // 16 * 8 + lane % 8,
-    "half of the lanes agree in pairs": lambda lane: (lane // 16) * lane + (1 - lane // 16) * (lane // 2),
+    "half of the lanes agree in pairs": lambda lane: (
+        (lane // 16) * lane + (1 - lane // 16) * (lane // 2)
+    ),
     "quads agree": lambda lane: lane // 4,
     "pairs, every other place": lambda lane: lane // 2 * 2,
     "a block of 4 by 8": lambda lane: lane % 8,
