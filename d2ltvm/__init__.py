@@ -12,7 +12,8 @@ __version__ = "0.1.0"
 # What the package offers, by the module that holds it.
 _EXPORTS = {
     "ops": ("vector_add", "vector_copy", "broadcast_add", "broadcast_shape", "matmul", "schedule"),
-    "data": ("get_abc", "get_bcast_data"),
+    "data": ("get_abc", "get_bcast_data", "get_matmul_data"),
+    "schedules": ("split_axis", "bind_thread"),
     "errors": ("MissingError",),
     "devices": ("as_target", "driver_version", "has_cuda", "has_opencl"),
     "cubin": (
@@ -30,9 +31,13 @@ _EXPORTS = {
         "mxnet",
         "mxnet_add",
         "mxnet_context",
+        "np_matmul_timer",
         "numpy_add",
+        "numpy_matmul",
+        "mxnet_matmul",
         "torch_add",
         "torch_copy",
+        "torch_matmul",
         "torch_cuda",
     ),
     "bench": (
@@ -44,9 +49,12 @@ _EXPORTS = {
         "bench_bcast_add_tvm",
         "bench_bcast_add_mxnet",
         "bench_bcast_add_torch",
+        "bench_matmul_tvm",
         "bcast_data",
+        "square",
         "tvm_add",
         "tvm_copy",
+        "tvm_matmul",
     ),
     "access": ("sectors", "traffic", "request"),
     "report": ("report", "Report"),

@@ -8,10 +8,12 @@ MXNet stopped at 1.9.1, in 2022. Three things follow, and all of them are dealt 
   that it cannot start a kernel on a GPU whose major version is newer.
 """
 
+import timeit
 import warnings
 
 import numpy as np
 
+from d2ltvm.data import get_abc
 from d2ltvm.errors import MissingError
 
 # Read off mxnet-cu112 1.9.1 with `cuobjdump --list-elf`; `--list-ptx` is empty.
@@ -140,6 +142,50 @@ def mxnet_add(ctx="cpu"):
         return run
 
     return prepare
+
+
+def np_matmul_timer(n):
+    """A timer of NumPy's product of two n by n matrices, for `bench_workload`.
+
+    >>> 2 * 1024**3 / d2ltvm.bench_workload(d2ltvm.np_matmul_timer(1024)) / 1e9   # GFLOPS
+
+    Args:
+        n: rows and columns, a positive integer.
+
+    Returns:
+        A function of a number of repeats that returns the seconds they took together.
+    """
+    a, b, c = get_abc((n, n))
+    return timeit.Timer(numpy_matmul(n, a, b, c)).timeit
+
+
+def numpy_matmul(n, a, b, c):
+    """NumPy's `c = a @ b`, as a function to be timed."""
+    return lambda: np.dot(a, b, out=c)
+
+
+def mxnet_matmul(ctx="cpu"):
+    """MXNet's `c = a @ b`, for `bench_together`."""
+
+    def prepare(n, a, b, c):
+        context, mx = mxnet_context(ctx), mxnet()
+        x, y, z = (mx.nd.array(array, ctx=context) for array in (a, b, c))
+
+        def run():
+            mx.nd.dot(x, y, out=z)
+            z.wait_to_read()
+
+        return run
+
+    return prepare
+
+
+def torch_matmul(n, a, b, c):
+    """PyTorch's `c = a @ b` on the GPU, which is cuBLAS's, in float32 proper: TF32 is off."""
+    torch = torch_cuda()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    x, y, z = (torch.from_numpy(array).cuda() for array in (a, b, c))
+    return lambda: torch.matmul(x, y, out=z)
 
 
 def torch_add(n, a, b, c):

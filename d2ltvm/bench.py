@@ -149,6 +149,27 @@ def tvm_copy(func, target=None):
     return prepare
 
 
+def tvm_matmul(func, target=None):
+    """A matrix product scheduled by `func`, as a contender for `bench_together`.
+
+    Args:
+        func: function of n, m and l that returns a schedule of `matmul(n, m, l)`.
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        A function of a size and three square arrays. It builds the kernel, runs it once on poisoned
+        output, compares rows and columns all over the result with NumPy in float64, and returns
+        the launch.
+    """
+
+    def prepare(n, a, b, c):
+        kernel = build(func(n, n, n), target)
+        _verify_matmul(kernel, a, b, c)
+        return kernel.bind(a, b, c)
+
+    return prepare
+
+
 def bench_vector_add_tvm(func, sizes, target=None):
     """GFLOPS of a scheduled vector add.
 
@@ -200,6 +221,28 @@ def bench_bcast_add_torch(sizes):
     return _bench_one(sizes, baselines.torch_add, bcast_data, lambda n: n * n, "graph")
 
 
+def bench_matmul_tvm(func, sizes, target=None):
+    """GFLOPS of a scheduled product of two n by n matrices.
+
+    >>> d2ltvm.bench_matmul_tvm(matmul_coalesced, [512, 1024], "cuda")
+    array([5120.4, 6480.1])
+
+    Args:
+        func: function of n, m and l that returns a schedule of `matmul(n, m, l)`.
+        sizes: values of n, of which m and l are the same.
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        GFLOPS at each size, an array of float64. 2 n**3 operations.
+    """
+    return _bench_one(sizes, tvm_matmul(func, target), square, lambda n: 2 * n**3, _clock(target))
+
+
+def square(n):
+    """Arrays for a product of square matrices, each of (n, n)."""
+    return get_abc((n, n))
+
+
 def bcast_data(n):
     """Arrays for the broadcast add of the book: (n, 1), (n, n) and a result of (n, n)."""
     return get_bcast_data((n, 1), (n, n))
@@ -226,3 +269,23 @@ def _verify_add(kernel, a, b, c, rows=2**22):
         want = a[piece].astype("float64") + b[piece].astype("float64")
         if not np.all(np.abs(c[piece] - want) <= np.finfo(c.dtype).eps / 2 * np.abs(want)):
             raise WrongResultError(f"C[{start}:{start + step}] is not A + B, rounded once")
+
+
+def _verify_matmul(kernel, a, b, c, lines=64):
+    """Rows and columns all over the product against float64; the whole would take too long.
+
+    They are a prime number apart, so that every place inside a tile has its turn.
+    """
+    c.fill(np.nan)
+    kernel(a, b, c)
+    n, (l, m) = len(a), b.shape
+    step = next(p for p in (127, 61, 31, 17, 7, 3, 1) if p * lines <= max(n, m) or p == 1)
+    for got, x, y in (
+        (c[::step], a[::step], b),
+        (c[:, ::step], a, b[:, ::step]),
+    ):
+        want = x.astype("float64") @ y.astype("float64")
+        # Higham, Accuracy and Stability of Numerical Algorithms, section 3.1: 2 l roundings.
+        bound = 2 * l * np.finfo(c.dtype).eps / 2 * (abs(x) @ abs(y))
+        if not np.all(np.abs(got - want) <= bound):
+            raise WrongResultError(f"C is not A B within {2 * l} roundings, at n = {n}, m = {m}")

@@ -48,6 +48,26 @@ def get_bcast_data(shape1, shape2, constructor=None):
     return _construct(constructor, a, b, np.full(shape, np.nan, "float32"))
 
 
+def get_matmul_data(n, m, l, constructor=None):
+    """Random `a` and `b` to be multiplied, and `c` to hold their product.
+
+    >>> a, b, c = d2ltvm.get_matmul_data(64, 32, 128)
+    >>> a.shape, b.shape, c.shape
+    ((64, 128), (128, 32), (64, 32))
+
+    Args:
+        n: rows of `a`.
+        m: columns of `b`.
+        l: columns of `a` and rows of `b`.
+        constructor: called on each of the three NumPy arrays.
+
+    Returns:
+        float32 arrays: `a` and `b` standard normal with a fixed seed, `c` filled with NaN.
+    """
+    a, b = _normal((n, l), (l, m))
+    return _construct(constructor, a, b, np.full((n, m), np.nan, "float32"))
+
+
 def _normal(*shapes):
     rng = np.random.default_rng(0)
     return [rng.standard_normal(shape, "float32") for shape in shapes]

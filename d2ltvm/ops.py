@@ -117,7 +117,7 @@ def broadcast_shape(shape1, shape2):
     return tuple(max(pair) for pair in zip(*sizes, strict=True))
 
 
-def matmul(n, m, l, dtype="float32"):  # noqa: E741 (the name that d2l-tvm and BLAS texts use)
+def matmul(n, m, l, dtype="float32"):
     """Multiply two matrices.
 
     >>> A, B, C = d2ltvm.matmul(64, 32, 128)

@@ -284,9 +284,8 @@ def pipeline(sch, ko, stages):
 
 def matmul_vthread(n, m, l, **options):
     """Matrix product: each thread's 8 by 8 elements in four pieces, far from each other."""
-    return matmul_tiled(
-        n, m, l, (2, 1, 16, 4), (2, 1, 16, 4), wide=True, unroll=True, **options
-    )  # fmt: skip
+    pieces = (2, 1, 16, 4)
+    return matmul_tiled(n, m, l, pieces, pieces, wide=True, unroll=True, **options)
 
 
 def matmul_warps(n, m, l, **options):
@@ -295,3 +294,27 @@ def matmul_warps(n, m, l, **options):
         n, m, l, rows=(4, 2, 4, 4), columns=(2, 4, 8, 4), wide=True, align=4, unroll=True,
         stages=2, interleave=True, scope="shared.dyn", **options,
     )  # fmt: skip
+
+
+def cpu_matmul(n, m, l, rows=128, columns=256, depth=128, height=8, width=32):
+    """Matrix product on the CPU: tiles for the cache, small ones for the registers, packed."""
+    sch = schedule(matmul(n, m, l))
+    C, sums, A, B = with_caches(sch, (rows, columns, depth), "global")
+    i, j, k = sch.get_loops(C)
+    io, im, ii = split_axis([rows // height, height], sch, i)
+    jo, jm, jj = split_axis([columns // width, width], sch, j)
+    ko, ki = split_axis([depth], sch, k)
+    sch.reorder(io, jo, ko, im, jm, ki, ii, jj)
+    sch.parallel(sch.fuse(io, jo))
+    sch.reverse_compute_at(sums, sch.get_loops(C)[0])
+    for tile in (A, B):
+        sch.compute_at(tile, ko)
+    sch.transform_layout(A, ("write", 0), lambda i, k: (i // height, k, i % height))
+    sch.transform_layout(B, ("write", 0), lambda k, j: (j // width, k, j % width))
+    for block in (B, sums):
+        *_, v = split_axis([width], sch, sch.get_loops(block)[-1])
+        sch.vectorize(v)
+    sch.unroll(ii)
+    sch.vectorize(jj)
+    sch.decompose_reduction(C, ko)
+    return sch
