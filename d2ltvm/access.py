@@ -140,11 +140,11 @@ def compiled(lowered, arch, code=None):
     found, step = {}, max(1, MOST_LANES // math.prod(launch.block))
     for k in range(0, len(blocks), step):
         some = machine.Machine(code, launch, blocks[k : k + step], arch)
-        for scope, kind, tensor, width, first, active, count in some.run():
+        for scope, kind, tensor, width, first, active, more, count in some.run():
             name = launch.args[tensor] if scope == "global" else "shared"
             site = (name, scope, kind, width)
             times = count * np.repeat(often[k : k + step], len(first) // len(blocks[k : k + step]))
-            _count(found, site, first, active, times)
+            _count(found, site, first, active, times, more)
     return _table(found, lowered)
 
 
@@ -273,8 +273,8 @@ def _executed(walk):
             yield site
 
 
-def _count(found, key, first, active, counts):
-    """Add what requests cost to the totals of a tensor."""
+def _count(found, key, first, active, counts, more=0):
+    """Add what requests cost to the totals of a tensor; `more` wavefronts than the banks need."""
     _, scope, kind, width = key
     total = found.setdefault(key, [0, 0, 0, 0, 0])
     total[0] += (active.any(axis=1) * counts).sum()
@@ -283,5 +283,5 @@ def _count(found, key, first, active, counts):
         total[2] += (warps.sectors(first, active, width, warps.LINE) * counts).sum()
     else:
         passes, conflicts = warps.wavefronts(first, active, width, kind)
-        total[3] += (passes * counts).sum()
-        total[4] += (conflicts * counts).sum()
+        total[3] += ((passes + more) * counts).sum()
+        total[4] += ((conflicts + more) * counts).sum()

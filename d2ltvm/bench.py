@@ -271,7 +271,7 @@ def _verify_add(kernel, a, b, c, rows=2**22):
             raise WrongResultError(f"C[{start}:{start + step}] is not A + B, rounded once")
 
 
-def _verify_matmul(kernel, a, b, c, lines=64):
+def _verify_matmul(kernel, a, b, c, lines=20):
     """Rows and columns all over the product against float64; the whole would take too long.
 
     They are a prime number apart, so that every place inside a tile has its turn.
@@ -279,7 +279,7 @@ def _verify_matmul(kernel, a, b, c, lines=64):
     c.fill(np.nan)
     kernel(a, b, c)
     n, (l, m) = len(a), b.shape
-    step = next(p for p in (127, 61, 31, 17, 7, 3, 1) if p * lines <= max(n, m) or p == 1)
+    step = next(p for p in (401, 199, 97, 47, 23, 11, 5, 3, 1) if p * lines <= max(n, m) or p == 1)
     for got, x, y in (
         (c[::step], a[::step], b),
         (c[:, ::step], a, b[:, ::step]),

@@ -13,7 +13,7 @@ from collections import defaultdict
 import numpy as np
 
 from d2ltvm import sass
-from d2ltvm.warps import BANKS, WARP, WORD
+from d2ltvm.warps import BANKS, LINE, WARP, WORD, sectors
 
 U32, U64, S64 = np.uint32, np.uint64, np.int64
 # Where a kernel's arguments begin in constant bank 0, by the beginning of the architecture's name.
@@ -68,7 +68,7 @@ class Machine:
             self.special[f"SR_CTAID.{axis}"] = np.repeat(blocks[:, k], padded).astype(U32)
         self.registers, self.predicates = {}, {}
         self.unknown = {}  # lanes in which a register holds data, by register
-        self.requests = defaultdict(lambda: [0, None, None])
+        self.requests = defaultdict(lambda: [0, None, None, None])
 
     def run(self):
         """Run to the end.
@@ -76,7 +76,8 @@ class Machine:
         Returns:
             For each kind of access and pattern of addresses: the scope, 'read' or 'write', the
             tensor's number (None in shared memory), bytes a lane, first bytes and active lanes, of
-            shape (warps, 32), and how often it happened.
+            shape (warps, 32), wavefronts that each warp takes beside those of the banks, and how
+            often it happened.
         """
         where, alive = np.zeros(len(self.alive), np.int64), self.alive.copy()
         k = 0  # where all threads are that have not ended; None while they are apart
@@ -155,26 +156,45 @@ class Machine:
             return
         accesses, reads = self.memory[k]
         self._check(instruction, reads, active)
+        slower = self._lines(instruction, accesses, active)
         for (scope, kind), place in accesses:
-            first, tensor = self._address(place), None
-            if scope == "global":
-                tensor = int(first[active.argmax()]) // TENSOR - 1
-                first = first - (tensor + 1) * TENSOR
-                inside = (first[active] >= 0) & (first[active] < TENSOR)
-                if not (inside.all() and 0 <= tensor < len(self.arguments)):
-                    raise NotImplementedError(
-                        f"{instruction.opcode} at {instruction.address:#x} leaves its tensor"
-                    )
-            first = np.where(active, first, 0)
-            first -= np.min(first, where=active, initial=2**62) // (WORD * BANKS) * (WORD * BANKS)
-            first = np.where(active, first, 0)
-            key = (scope, kind, tensor, instruction.width, first.tobytes(), active.tobytes())
-            entry = self.requests[key]
+            tensor, first = self._first(scope, place, instruction, active)
+            more = slower if scope == "shared" else np.zeros_like(slower)
+            key = (scope, kind, tensor, instruction.width)
+            entry = self.requests[(*key, first.tobytes(), active.tobytes(), more.tobytes())]
             entry[0] += 1
             if entry[1] is None:
-                entry[1:] = first.reshape(-1, WARP), active.reshape(-1, WARP)
+                entry[1:] = first.reshape(-1, WARP), active.reshape(-1, WARP), more
         for name in instruction.writes():
             self._taint(name, active, active)  # what it loads is data
+
+    def _first(self, scope, place, instruction, active):
+        """The number of the tensor, and each lane's first byte in it, from a whole line on."""
+        first, tensor = self._address(place), None
+        if scope == "global":
+            tensor = int(first[active.argmax()]) // TENSOR - 1
+            first = first - (tensor + 1) * TENSOR
+            inside = (first[active] >= 0) & (first[active] < TENSOR)
+            if not (inside.all() and 0 <= tensor < len(self.arguments)):
+                raise NotImplementedError(
+                    f"{instruction.opcode} at {instruction.address:#x} leaves its tensor"
+                )
+        first = np.where(active, first, 0)
+        first -= np.min(first, where=active, initial=2**62) // (WORD * BANKS) * (WORD * BANKS)
+        return tensor, np.where(active, first, 0)
+
+    def _lines(self, instruction, accesses, active):
+        """Wavefronts that cp.async needs beside those of its store, in each warp.
+
+        A copy that goes through the L1 cache takes one for each line after the first. No document
+        says so; it is what an H200 counts (tools/validate_access.py).
+        """
+        if len(accesses) < 2 or "BYPASS" in instruction.parts:
+            return np.zeros(len(active) // WARP, np.int64)
+        _, first = self._first("global", accesses[1][1], instruction, active)
+        lanes = (-1, WARP)
+        lines = sectors(first.reshape(lanes), active.reshape(lanes), instruction.width, LINE)
+        return np.maximum(lines - 1, 0)
 
     def _address(self, place):
         total = np.zeros(len(self.alive), S64)
@@ -427,6 +447,21 @@ def _least(m, i, results, sources, carries):
     return _named(results, least & 0xFFFFFFFF)
 
 
+def _permute(m, i, results, sources, carries):
+    """PRMT: each byte of the result is one of the eight bytes of two registers, by a digit."""
+    low, digits, high = sources
+    if len(i.parts) > 1 or not digits.startswith("0x"):
+        return {}
+    both = m.value(low).astype(U64) | (m.value(high).astype(U64) << U64(32))
+    total = np.zeros_like(both)
+    for k in range(4):
+        digit = int(digits, 0) >> 4 * k & 0xF
+        if digit > 7:  # the sign of a byte, eight times
+            return {}
+        total |= (both >> U64(8 * digit) & U64(0xFF)) << U64(8 * k)
+    return _named(results, total)
+
+
 def _halves(m, i, results, sources, carries):
     """HFMA2 with a product of zeros puts two float16 numbers into a register: a constant."""
     if not all(s.lstrip("-") == "RZ" for s in sources[:2]):
@@ -441,5 +476,5 @@ _INSTRUCTIONS = {
     "IADD3": _add, "UIADD3": _add, "VIADD": _add, "LEA": _shift_and_add, "ULEA": _shift_and_add,
     "SHF": _shift, "USHF": _shift, "LOP3": _logic, "ULOP3": _logic, "ISETP": _compare,
     "UISETP": _compare, "PLOP3": _predicate_logic, "SEL": _select, "USEL": _select,
-    "IMNMX": _least, "VIMNMX": _least, "HFMA2": _halves,
+    "IMNMX": _least, "VIMNMX": _least, "HFMA2": _halves, "PRMT": _permute,
 }  # fmt: skip

@@ -198,14 +198,15 @@ class Walk:
     def _span(self, index):
         """First element and number of neighbouring elements of an access."""
         lanes = tvm.DataType(str(index.ty.dtype)).lanes
-        first, *others = (
+        at = [
             indices.convert(index, {**self._known, indices.LANE: indices.constant(k)})
             for k in range(lanes)
-        )
-        for k, other in enumerate(others, 1):
-            if other != first + indices.constant(k):
-                raise NotImplementedError(f"a vector access with a stride: {index}")
-        return first, lanes
+        ]
+        if all(other == at[0] for other in at):  # one element, given to all lanes
+            return at[0], 1
+        if any(other != at[0] + indices.constant(k) for k, other in enumerate(at)):
+            raise NotImplementedError(f"a vector access with a stride: {index}")
+        return at[0], lanes
 
 
 def _negated(condition):

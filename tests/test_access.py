@@ -245,6 +245,12 @@ def test_the_cost_does_not_grow_with_the_grid():
     assert counts.tolist() == [10**6]
 
 
+def test_an_element_that_all_lanes_of_a_vector_share_is_one_access():
+    # A[i] stands for four columns where n is a multiple of four, but not where rows end between.
+    table = by_name(d2ltvm.sectors(schedules.bcast_vectorized(1000)))
+    assert (table["read A"].width, table["read B"].width) == (4, 16)
+
+
 def test_totals_and_table():
     table = d2ltvm.sectors(schedules.one_thread_each(1024))
     assert table.total("read") == (64, 256) and table.total("write") == (32, 128)

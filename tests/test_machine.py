@@ -190,3 +190,8 @@ def test_threads_part_and_meet_again():
     m = machine.Machine(sass.parse(text), LAUNCH, np.array([[0, 0, 0]]), "sm_90")
     m.run()
     assert (m.registers["R2"] == np.arange(64) % 8).all()
+
+
+def test_prmt_takes_bytes_of_two_registers():
+    m = run("MOV R1, 0x44332211", "MOV R2, 0x88776655", "PRMT R3, R1, 0x1054, R2", "EXIT")
+    assert m.registers["R3"].tolist() == [0x22116655] * 64
