@@ -14,7 +14,7 @@ CHAPTERS ?=
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env book test notebooks record numbers format lint doctor bench clean
+.PHONY: help env book test notebooks record validate numbers format lint doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -46,6 +46,9 @@ notebooks: $(STAMP)  ## run chapters and keep their outputs; CHAPTERS="book/... 
 
 record: $(STAMP)  ## on a GPU: measure every chapter again and write the records
 	@$(BIN)/python tools/execute.py --record $(CHAPTERS)
+
+validate: $(STAMP)  ## on a GPU: hold the access analyser against the hardware's counters
+	@PYTHONPATH=. D2LTVM_RECORD=1 $(BIN)/python tools/validate_access.py
 
 numbers: $(STAMP)  ## write the numbers in the text, and README's picture, anew from the records
 	@$(BIN)/python tools/prose_numbers.py --fix

@@ -271,15 +271,16 @@ def _verify_add(kernel, a, b, c, rows=2**22):
             raise WrongResultError(f"C[{start}:{start + step}] is not A + B, rounded once")
 
 
-def _verify_matmul(kernel, a, b, c, lines=20):
-    """Rows and columns all over the product against float64; the whole would take too long.
+def _verify_matmul(kernel, a, b, c, lines=20, most=2**30):
+    """The product against float64: all of it, or, where that takes long, some rows and columns.
 
-    They are a prime number apart, so that every place inside a tile has its turn.
+    These are a prime number apart, so that every place inside a tile has its turn.
     """
     c.fill(np.nan)
     kernel(a, b, c)
     n, (l, m) = len(a), b.shape
-    step = next(p for p in (401, 199, 97, 47, 23, 11, 5, 3, 1) if p * lines <= max(n, m) or p == 1)
+    primes = (401, 199, 97, 47, 23, 11, 5, 3, 2)
+    step = 1 if n * m * l <= most else next(p for p in primes if p * lines <= max(n, m) or p == 2)
     for got, x, y in (
         (c[::step], a[::step], b),
         (c[:, ::step], a, b[:, ::step]),

@@ -84,7 +84,8 @@ def lower(mod, target, config=None):
     """
     if target.kind.name == "opencl":
         mod = _with_static_shared_memory(mod)
-    config = {**_options(mod, target), **(config or {})}
+    mod, options = _asynchronous(mod, target)
+    config = {**options, **(config or {})}
     capture = _AfterSplit()
     with tvm.transform.PassContext(config=config, instruments=[capture]):
         try:
@@ -100,17 +101,28 @@ def lower(mod, target, config=None):
     return Lowered(executable, parameters(mod), launches, temporaries, kernels)
 
 
-def _options(mod, target):
-    """The options without which TVM ignores a schedule's wish for asynchronous copies."""
-    arch = re.fullmatch(r"sm_(\d+)[af]?", str(getattr(target, "arch", "")))
-    if target.kind.name != "cuda" or not arch or int(arch[1]) < 80:
-        return {}  # they stay copies through registers, which every device can do
+ASYNC = "software_pipeline_async_stages"  # how a schedule asks for asynchronous copies
+
+
+def _asynchronous(mod, target):
+    """The module and the options that it needs, where it asks for asynchronous copies."""
     loops = find(mod["main"].body, "For")
-    if not any("software_pipeline_async_stages" in loop.annotations for loop in loops):
-        return {}
-    # The rewriting of storage would give shared memory a vector type, which the pass that makes
-    # cp.async of its copies does not understand.
-    return {"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True}
+    if not any(ASYNC in loop.annotations for loop in loops):
+        return mod, {}
+    arch = re.fullmatch(r"sm_(\d+)[af]?", str(getattr(target, "arch", "")))
+    if target.kind.name == "cuda" and arch and int(arch[1]) >= 80:
+        # The rewriting of storage would give shared memory a vector type, which the pass that makes
+        # cp.async of its copies does not understand.
+        return mod, {"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True}
+    # The others get copies through registers. The annotation has to go, or TVM would have them wait
+    # for asynchronous ones.
+    sch = tvm.s_tir.Schedule(mod)
+    for block in find(mod["main"].body, "SBlock"):
+        if block.name_hint != "root":
+            for loop in sch.get_loops(sch.get_sblock(block.name_hint)):
+                if ASYNC in sch.get(loop).annotations:
+                    sch.unannotate(loop, ASYNC)
+    return sch.mod, {}
 
 
 def _with_static_shared_memory(mod):

@@ -306,9 +306,9 @@ def cpu_matmul(n, m, l, rows=128, columns=256, depth=128, height=8, width=32):
     ko, ki = split_axis([depth], sch, k)
     sch.reorder(io, jo, ko, im, jm, ki, ii, jj)
     sch.parallel(sch.fuse(io, jo))
-    sch.reverse_compute_at(sums, sch.get_loops(C)[0])
+    sch.reverse_compute_at(sums, sch.get_loops(C)[0], preserve_unit_loops=True)
     for tile in (A, B):
-        sch.compute_at(tile, ko)
+        sch.compute_at(tile, ko, preserve_unit_loops=True)
     sch.transform_layout(A, ("write", 0), lambda i, k: (i // height, k, i % height))
     sch.transform_layout(B, ("write", 0), lambda k, j: (j // width, k, j % width))
     for block in (B, sums):
