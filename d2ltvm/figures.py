@@ -148,7 +148,9 @@ def bars(values, unit="", line=None, note=None, figsize=None, form="{:.3g}"):
         axes.set(xlabel=unit)
         largest = max([*values.values(), line[0] if line else 0])
         for place, value in zip(places, values.values(), strict=True):
-            axes.text(value + largest * 0.012, place, form.format(value), va="center")
+            plain = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # hides the line
+            beside = {"va": "center", "bbox": plain, "zorder": 3}
+            axes.text(value + largest * 0.012, place, form.format(value), **beside)
         axes.set_xlim(0, largest * 1.13)
         if line:
             axes.axvline(line[0], color="black", linestyle="--", linewidth=1.2)

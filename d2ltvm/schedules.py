@@ -157,7 +157,7 @@ def bind_thread(sch, axes, tags):
 
 
 def matmul_naive(n, m, l, nt=32):
-    """Matrix product: one element a thread, neighbouring threads in neighbouring rows."""
+    """Matrix product: one element a thread, neighbours in neighbouring rows."""
     sch = schedule(matmul(n, m, l))
     i, j, k = sch.get_loops(sch.get_sblock("C"))
     by, ty = split_axis([nt], sch, j)
@@ -168,7 +168,7 @@ def matmul_naive(n, m, l, nt=32):
 
 
 def matmul_coalesced(n, m, l, nt=32):
-    """Matrix product: one element a thread, neighbouring threads in neighbouring columns."""
+    """Matrix product: one element a thread, neighbours in neighbouring columns."""
     sch = schedule(matmul(n, m, l))
     i, j, k = sch.get_loops(sch.get_sblock("C"))
     by, ty = split_axis([nt], sch, i)
@@ -179,9 +179,9 @@ def matmul_coalesced(n, m, l, nt=32):
 
 
 def with_caches(sch, tile, scope="shared"):
-    """Put the sums of a product into registers, and copies of A and B into shared memory.
+    """Keep the sums of a product in registers, copies of A and B in shared memory.
 
-    Sizes that are no multiple of the tile are filled up with zeros, in the copies alone.
+    Sizes that are no multiple of the tile are filled up with zeros in the copies.
     """
     C = sch.get_sblock("C")
     sch.pad_einsum(C, tile)
@@ -198,7 +198,7 @@ def with_caches(sch, tile, scope="shared"):
 
 
 def matmul_shared(n, m, l, nt=32):
-    """Matrix product: one element a thread, and nt by nt tiles of A and B in shared memory."""
+    """Matrix product: one element a thread, tiles of A and B in shared memory."""
     sch = schedule(matmul(n, m, l))
     C, sums, A, B = with_caches(sch, (nt, nt, nt))
     i, j, k = sch.get_loops(C)
@@ -216,7 +216,7 @@ def matmul_shared(n, m, l, nt=32):
 
 
 def fetch(sch, tile, threads, width=1):
-    """Share out the copy of a tile: `width` elements a thread, until all of it is there."""
+    """Share out the copy of a tile, `width` elements a thread at a time."""
     step, tx, v = split_axis([threads, width], sch, sch.fuse(*sch.get_loops(tile)[-2:]))
     sch.bind(tx, "threadIdx.x")
     sch.unroll(step)
@@ -224,13 +224,14 @@ def fetch(sch, tile, threads, width=1):
 
 
 def tile_loops(sch, C, rows, columns, depth, interleave=False):
-    """Tile the loops of a product; `rows` and `columns` are pieces, warps, lanes, elements."""
+    """Tile a product; `rows` and `columns` are pieces, warps, lanes, elements."""
     i, j, k = sch.get_loops(C)
     by, vy, wy, ly, y = split_axis(rows, sch, i)
     bx, vx, wx, lx, x = split_axis(columns, sch, j)
     ko, ki = split_axis([depth], sch, k)
     lanes = [ly, lx]
-    if interleave:  # the last two bits of a lane's number: one for the row, one for the column
+    # Interleaved, the last two bits of a lane are one for its row, one for its column.
+    if interleave:
         (ly, y0), (lx, x0) = split_axis([2], sch, ly), split_axis([2], sch, lx)
         lanes = [ly, lx, y0, x0]
     sch.reorder(by, bx, vy, vx, wy, wx, *lanes, ko, ki, y, x)
@@ -244,7 +245,7 @@ def matmul_tiled(
     n, m, l, rows=(1, 1, 16, 8), columns=(1, 1, 16, 8), depth=16,
     wide=False, align=0, unroll=False, stages=1, interleave=False, scope="shared",
 ):  # fmt: skip
-    """Matrix product: tiles in shared memory, and smaller ones in each thread's registers."""
+    """Matrix product: tiles in shared memory and in each thread's registers."""
     sch = schedule(matmul(n, m, l))
     C, sums, A, B = with_caches(sch, (math.prod(rows), math.prod(columns), depth), scope)
     a, b = (sch.cache_read(C, k, "local") for k in (0, 1))
@@ -258,7 +259,8 @@ def matmul_tiled(
     fetch(sch, B, threads, 4 if wide else 1)
     if wide:
         widen(sch, A, a, b, sums)
-    if align:  # the distance between rows of A's tile is a multiple of 8, and `align` more
+    # The distance between rows of A's tile is then a multiple of 8, and `align` more.
+    if align:
         sch.storage_align(A, 0, 0, 8, align)
     sch.decompose_reduction(C, ko)
     if unroll:
@@ -269,27 +271,27 @@ def matmul_tiled(
 
 
 def widen(sch, A, *copies):
-    """Turn A's tile, so that a thread's rows are neighbours, and copy four elements at once."""
+    """Turn A's tile, so that rows are neighbours, and copy four at once."""
     sch.transform_layout(A, ("write", 0), lambda i, k: (k, i))
     for copy in copies:
         sch.vectorize(sch.get_loops(copy)[-1])
 
 
 def pipeline(sch, ko, stages):
-    """Fetch tiles `stages` - 1 rounds ahead, with asynchronous copies where there are any."""
+    """Fetch tiles `stages` - 1 rounds ahead, asynchronously where that exists."""
     sch.annotate(ko, "software_pipeline_stage", [0, 0, stages - 1])
     sch.annotate(ko, "software_pipeline_order", [0, 1, 2])
     sch.annotate(ko, "software_pipeline_async_stages", [0])
 
 
 def matmul_vthread(n, m, l, **options):
-    """Matrix product: each thread's 8 by 8 elements in four pieces, far from each other."""
+    """Matrix product: a thread's 8 by 8 elements in four pieces, far apart."""
     pieces = (2, 1, 16, 4)
     return matmul_tiled(n, m, l, pieces, pieces, wide=True, unroll=True, **options)
 
 
 def matmul_warps(n, m, l, **options):
-    """Matrix product: 128 by 256 elements a block, 64 by 64 a warp, 16 by 8 a thread."""
+    """Matrix product: 128 by 256 a block, 64 by 64 a warp, 16 by 8 a thread."""
     return matmul_tiled(
         n, m, l, rows=(4, 2, 4, 4), columns=(2, 4, 8, 4), wide=True, align=4, unroll=True,
         stages=2, interleave=True, scope="shared.dyn", **options,
@@ -297,7 +299,7 @@ def matmul_warps(n, m, l, **options):
 
 
 def cpu_matmul(n, m, l, rows=128, columns=256, depth=128, height=8, width=32):
-    """Matrix product on the CPU: tiles for the cache, small ones for the registers, packed."""
+    """Matrix product on the CPU: packed tiles for the cache and for registers."""
     sch = schedule(matmul(n, m, l))
     C, sums, A, B = with_caches(sch, (rows, columns, depth), "global")
     i, j, k = sch.get_loops(C)
