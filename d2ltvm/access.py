@@ -237,6 +237,45 @@ def request(sch, tensor, kind="read", number=0):
     return max(_requests(launched, site), key=lambda r: (r.cost, len(r.first)))
 
 
+def touched(sch, tensor, kind="read", block=(0, 0, 0)):
+    """How often a block of threads reads or writes each element of a tensor in global memory.
+
+    >>> d2ltvm.touched(matmul_shared(64, 64, 64), "C", "write").sum()
+    1024
+
+    To be drawn with `d2ltvm.draw_touched`: the tile in its tensor. It is what TVM's code says.
+
+    Args:
+        sch: as for `traffic`.
+        tensor: name of a tensor that the kernel takes.
+        kind: 'read' or 'write'.
+        block: blockIdx.x, .y and .z.
+
+    Returns:
+        An array of int64, of the tensor's shape.
+
+    Raises:
+        ValueError: the kernel takes no such tensor, has no such access to it, or no such block.
+        NotImplementedError: as for `traffic`, or the block makes too many accesses to list.
+    """
+    lowered = lowering.lower(lowering.as_module(sch), devices.as_target("sm_80"))
+    params = {p.name: p for p in lowered.params}
+    if tensor not in params:
+        raise ValueError(f"tensor is {tensor!r}; the kernel takes {', '.join(params)}")
+    counts = np.zeros(math.prod(params[tensor].shape), np.int64)
+    for launched in _launched(lowered):
+        grid = launched.launch.grid
+        if len(block) != 3 or not all(0 <= b < g for b, g in zip(block, grid, strict=True)):
+            raise ValueError(f"block is {block}; the grid is {grid}")
+        for site in launched.walk.sites:
+            if (site.tensor, site.kind) == (tensor, kind):
+                for first in launched.addresses(site, block):
+                    counts += np.bincount(first, minlength=len(counts))
+    if not counts.any():
+        raise ValueError(f"kind is {kind!r}; block {block} makes no such access to {tensor}")
+    return counts.reshape(params[tensor].shape)
+
+
 def _requests(launched, site):
     for first, active, _ in launched.requests(site, site.loops):
         if site.scope == "global":

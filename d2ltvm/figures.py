@@ -281,6 +281,42 @@ def draw_requests(requests, rows=32, note=None):
         _finish(figure, note)
 
 
+def draw_touched(panels, note=None):
+    """Draw which elements of tensors are touched, side by side: the darker, the more often.
+
+    >>> d2ltvm.draw_touched({"A": d2ltvm.touched(sch, "A"), "B": d2ltvm.touched(sch, "B")})
+
+    Args:
+        panels: for each picture how often every element is touched: an array of one or two
+            dimensions, such as `d2ltvm.touched` returns it.
+        note: a line below the figure.
+
+    Raises:
+        ValueError: a picture has more dimensions, or none of its elements is touched.
+    """
+    grids = {title: np.atleast_2d(counts) for title, counts in panels.items()}
+    for title, grid in grids.items():
+        if grid.ndim != 2 or not grid.any():
+            raise ValueError(
+                f"{title!r} has shape {grid.shape}; a matrix that is touched is wanted"
+            )
+    with plt.rc_context({**STYLE, "axes.grid": False}):
+        figure, all_axes = plt.subplots(
+            1, len(grids), figsize=(7, 7 / len(grids) + 0.6), squeeze=False, layout="constrained"
+        )
+        for axes, (title, grid) in zip(all_axes[0], grids.items(), strict=True):
+            often = sorted({int(n) for n in np.unique(grid) if n})
+            axes.imshow(grid, cmap="Blues", vmin=0, vmax=1.4 * often[-1], interpolation="nearest")
+            times = "once" if often == [1] else " to ".join(map(str, often[:: len(often) - 1 or 1]))
+            times += " times" * (often != [1])
+            axes.set_title(f"{title}: {np.count_nonzero(grid):,} elements,\neach {times}")
+            axes.title.set_fontsize(10)
+            axes.set(xlabel="column", ylabel="row")
+            for side in ("top", "right"):
+                axes.spines[side].set_visible(True)
+        _finish(figure, note)
+
+
 def draw_memory(chip, measured=None, note=None):
     """Draw the memories of a GPU as boxes: registers, shared memory, L2, HBM, with their sizes.
 

@@ -293,8 +293,8 @@ def matmul_vthread(n, m, l, **options):
 def matmul_warps(n, m, l, **options):
     """Matrix product: 128 by 256 a block, 64 by 64 a warp, 16 by 8 a thread."""
     return matmul_tiled(
-        n, m, l, rows=(4, 2, 4, 4), columns=(2, 4, 8, 4), wide=True, align=4, unroll=True,
-        stages=2, interleave=True, scope="shared.dyn", **options,
+        n, m, l, rows=(4, 2, 4, 4), columns=(2, 4, 8, 4), wide=True, align=4,
+        unroll=True, stages=2, interleave=True, scope="shared.dyn", **options,
     )  # fmt: skip
 
 

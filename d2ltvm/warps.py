@@ -65,6 +65,35 @@ class Launched:
             many = np.repeat(counts[k : k + step], len(self.valid) // WARP) * often
             yield first.reshape(-1, WARP), active.reshape(-1, WARP), many
 
+    def addresses(self, site, block):
+        """The elements that a block accesses at a site, one by one.
+
+        Args:
+            site: a `sites.Site`.
+            block: blockIdx.x, .y and .z.
+
+        Yields:
+            For each lane of a vector access an array of places in the tensor, counted in elements.
+        """
+        extents = [self.walk.extents[loop] for loop in site.loops]
+        rounds = math.prod(count for _, count in extents)
+        if rounds * len(self.valid) > AT_ONCE:
+            raise NotImplementedError(f"a block reaches {site.tensor} in {rounds} rounds")
+        numbers = np.indices([count for _, count in extents]).reshape(len(extents), rounds)
+        point = {
+            loop: first + column[:, None]
+            for loop, (first, _), column in zip(site.loops, extents, numbers, strict=True)
+        }
+        point.update(self._inner)
+        point.update({f"blockIdx.{axis}": b for axis, b in zip("xyz", block, strict=True)})
+        shape = (rounds, len(self.valid))
+        active = np.broadcast_to(self.valid, shape)
+        for guard in site.guards:
+            active = active & np.asarray(indices.evaluate(guard, point), bool)
+        first = np.broadcast_to(indices.evaluate(site.index, point), shape)[active]
+        for lane in range(site.lanes):
+            yield first + lane
+
     def block_classes(self):
         """One block of each kind, and how many there are.
 

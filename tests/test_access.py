@@ -251,6 +251,36 @@ def test_an_element_that_all_lanes_of_a_vector_share_is_one_access():
     assert (table["read A"].width, table["read B"].width) == (4, 16)
 
 
+def test_what_a_block_touches():
+    sch = schedules.matmul_shared(96, 64, 32)
+    found = {name: d2ltvm.touched(sch, name, block=(1, 2, 0)) for name in "AB"}
+    assert found["A"].shape == (96, 32) and found["B"].shape == (32, 64)
+    assert (found["A"][64:] == 1).all() and found["A"].sum() == 32 * 32
+    assert (found["B"][:, 32:] == 1).all() and found["B"].sum() == 32 * 32
+    written = d2ltvm.touched(sch, "C", "write", (1, 2, 0))
+    assert (written[64:, 32:] == 1).all() and written.sum() == 32 * 32
+
+
+def test_all_blocks_together_touch_what_a_run_thread_by_thread_does():
+    sch = schedules.bcast_vectorized(100)
+    blocks = -(-100 * 100 // 1024)
+    total = sum(d2ltvm.touched(sch, "B", block=(k, 0, 0)) for k in range(blocks))
+    assert (total == 1).all()
+    sch = nasty.KERNELS["stencil"]()
+    total = sum(d2ltvm.touched(sch, "A", block=(k, 0, 0)) for k in range(16))
+    assert total[[0, -1]].tolist() == [2, 2] and (total[1:-1] == 3).all()
+
+
+def test_touched_names_what_is_wrong():
+    sch = schedules.one_thread_each(64)
+    with pytest.raises(ValueError, match="tensor is 'D'; the kernel takes A, B, C"):
+        d2ltvm.touched(sch, "D")
+    with pytest.raises(ValueError, match="no such access to A"):
+        d2ltvm.touched(sch, "A", "write")
+    with pytest.raises(ValueError, match="the grid is"):
+        d2ltvm.touched(sch, "A", block=(5, 0, 0))
+
+
 def test_totals_and_table():
     table = d2ltvm.sectors(schedules.one_thread_each(1024))
     assert table.total("read") == (64, 256) and table.total("write") == (32, 128)

@@ -130,3 +130,19 @@ def test_a_request_nobody_makes_is_refused():
         d2ltvm.request(sch, "elsewhere")
     with pytest.raises(ValueError, match="no read 1 of 'tile'"):
         d2ltvm.request(sch, "tile", number=1)
+
+
+def test_what_is_touched_is_drawn_as_given():
+    counts = np.zeros((4, 6), int)
+    counts[1:3, 2:4] = 3
+    d2ltvm.draw_touched({"A": counts, "B": np.arange(5)})
+    first, second = plt.gcf().axes
+    assert first.images[0].get_array().tolist() == counts.tolist()
+    assert second.images[0].get_array().shape == (1, 5)
+    assert {"A: 4 elements,\neach 3 times", "B: 4 elements,\neach 1 to 4 times"} <= texts()
+
+
+@pytest.mark.parametrize("counts", [np.zeros((2, 2)), np.ones((2, 2, 2))])
+def test_pictures_of_nothing_are_refused(counts):
+    with pytest.raises(ValueError, match="a matrix that is touched is wanted"):
+        d2ltvm.draw_touched({"A": counts})
