@@ -130,13 +130,27 @@ def numpy_add(n, a, b, c):
 def mxnet_add(ctx="cpu"):
     """MXNet's `c = a + b`, broadcast where shapes differ, for `bench_together`."""
 
+    def function(mx, a, b):
+        return mx.nd.elemwise_add if a.shape == b.shape else mx.nd.broadcast_add
+
+    return _mxnet_call(function, ctx)
+
+
+def mxnet_matmul(ctx="cpu"):
+    """MXNet's `c = a @ b`, for `bench_together`."""
+    return _mxnet_call(lambda mx, a, b: mx.nd.dot, ctx)
+
+
+def _mxnet_call(function, ctx):
+    """A contender that calls what `function(mxnet, a, b)` names."""
+
     def prepare(n, a, b, c):
         context, mx = mxnet_context(ctx), mxnet()
+        call = function(mx, a, b)
         x, y, z = (mx.nd.array(array, ctx=context) for array in (a, b, c))
-        add = mx.nd.elemwise_add if a.shape == b.shape else mx.nd.broadcast_add
 
         def run():
-            add(x, y, out=z)
+            call(x, y, out=z)
             z.wait_to_read()  # MXNet's calls return before the work is done
 
         return run
@@ -162,22 +176,6 @@ def np_matmul_timer(n):
 def numpy_matmul(n, a, b, c):
     """NumPy's `c = a @ b`, as a function to be timed."""
     return lambda: np.dot(a, b, out=c)
-
-
-def mxnet_matmul(ctx="cpu"):
-    """MXNet's `c = a @ b`, for `bench_together`."""
-
-    def prepare(n, a, b, c):
-        context, mx = mxnet_context(ctx), mxnet()
-        x, y, z = (mx.nd.array(array, ctx=context) for array in (a, b, c))
-
-        def run():
-            mx.nd.dot(x, y, out=z)
-            z.wait_to_read()
-
-        return run
-
-    return prepare
 
 
 def torch_matmul(n, a, b, c):
