@@ -12,7 +12,8 @@ __version__ = "0.1.0"
 # What the package offers, by the module that holds it.
 _EXPORTS = {
     "ops": ("vector_add", "vector_copy", "broadcast_add", "broadcast_shape", "matmul", "schedule"),
-    "data": ("get_abc", "get_bcast_data", "get_matmul_data"),
+    "convolution": ("conv", "conv_gflop", "conv_out_size", "conv_reference", "padding"),
+    "data": ("get_abc", "get_bcast_data", "get_conv_data", "get_matmul_data"),
     "schedules": ("split_axis", "bind_thread"),
     "errors": ("MissingError",),
     "devices": ("as_target", "driver_version", "has_cuda", "has_opencl"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from d2ltvm.convolution import conv_out_size
 from d2ltvm.ops import broadcast_shape
 
 
@@ -66,6 +67,33 @@ def get_matmul_data(n, m, l, constructor=None):
     """
     a, b = _normal((n, l), (l, m))
     return _construct(constructor, a, b, np.full((n, m), np.nan, "float32"))
+
+
+def get_conv_data(oc, ic, n, k, p=0, s=1, constructor=None):
+    """A random image, random kernels, and `out` to hold their convolution.
+
+    >>> data, weight, out = d2ltvm.get_conv_data(64, 3, 32, 3, p=1)
+    >>> data.shape, weight.shape, out.shape
+    ((3, 32, 32), (64, 3, 3, 3), (64, 32, 32))
+
+    Args:
+        oc: output channels.
+        ic: input channels.
+        n: height and width of the image.
+        k: height and width of the kernels.
+        p: padding on each side.
+        s: stride.
+        constructor: called on each of the three NumPy arrays.
+
+    Returns:
+        float32 arrays: `data` and `weight` standard normal with a fixed seed, `out` all NaN.
+
+    Raises:
+        ValueError: the sizes are those of no convolution.
+    """
+    on = conv_out_size(n, k, p, s)
+    data, weight = _normal((ic, n, n), (oc, ic, k, k))
+    return _construct(constructor, data, weight, np.full((oc, on, on), np.nan, "float32"))
 
 
 def _normal(*shapes):

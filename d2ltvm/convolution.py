@@ -1,0 +1,160 @@
+"""Compute definitions of convolution, its sizes, and a reference for its results.
+
+Names and the order of arguments are d2l-tvm's. Images are (channels, height, width), kernels
+(output channels, input channels, height, width), all float32.
+"""
+
+from numbers import Integral
+
+import numpy as np
+from tvm import te, tirx
+
+
+def conv_out_size(n, k, p, s):
+    """Height or width of a convolution's output.
+
+    >>> d2ltvm.conv_out_size(64, 3, 1, 1)
+    64
+
+    Args:
+        n: height or width of the image, a positive integer.
+        k: of the kernel, likewise.
+        p: zeros on each side of the image, an integer from 0.
+        s: stride, a positive integer.
+
+    Returns:
+        `(n - k + 2 p) // s + 1`.
+
+    Raises:
+        ValueError: one of them is not as above, or the kernel is larger than the padded image.
+    """
+    for name, value, least in (("n", n, 1), ("k", k, 1), ("p", p, 0), ("s", s, 1)):
+        if not isinstance(value, Integral) or value < least:
+            raise ValueError(f"{name} is {value!r}; an integer from {least} is allowed")
+    if k > n + 2 * p:
+        raise ValueError(f"k is {k}; at most n + 2 p = {n + 2 * p} is allowed")
+    return int((n - k + 2 * p) // s + 1)
+
+
+def conv_gflop(oc, ic, n, k, p, s):
+    """Operations of a convolution of square images, in units of 1e9.
+
+    >>> d2ltvm.conv_gflop(64, 64, 64, 3, 1, 1)
+    0.301989888
+
+    Args:
+        oc: output channels.
+        ic: input channels.
+        n: height and width of the image.
+        k: height and width of the kernel.
+        p: padding on each side.
+        s: stride.
+
+    Returns:
+        2 oc ic k^2 for each element of a channel of the output: a multiplication and an addition.
+    """
+    on = conv_out_size(n, k, p, s)
+    return 2 * oc * ic * on * on * k * k / 1e9
+
+
+def padding(X, ph, pw, val=0):
+    """Put a border around the last two dimensions of a tensor.
+
+    >>> d2ltvm.padding(te.placeholder((3, 4, 5), name="X"), 1, 2).shape
+    [3, 6, 9]
+
+    Args:
+        X: a te tensor of two dimensions or more.
+        ph: rows above and below, an integer from 0.
+        pw: columns left and right, likewise.
+        val: what to fill them with.
+
+    Returns:
+        A te tensor named `PaddedX`.
+
+    Raises:
+        ValueError: `X` has fewer dimensions, or a border is not an integer from 0.
+    """
+    if len(X.shape) < 2:
+        raise ValueError(f"X has shape {tuple(X.shape)}; two dimensions or more are allowed")
+    for name, value in (("ph", ph), ("pw", pw)):
+        if not isinstance(value, Integral) or value < 0:
+            raise ValueError(f"{name} is {value!r}; an integer from 0 is allowed")
+    *outer, nh, nw = (int(size) for size in X.shape)
+
+    def element(*index):
+        *before, y, x = index
+        inside = te.all(y >= ph, y < nh + ph, x >= pw, x < nw + pw)
+        return te.if_then_else(inside, X(*before, y - ph, x - pw), tirx.const(val, X.dtype))
+
+    return te.compute((*outer, nh + 2 * ph, nw + 2 * pw), element, name="PaddedX")
+
+
+def conv(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1):
+    """Convolution of an image of several channels.
+
+    >>> X, K, Y, PaddedX = d2ltvm.conv(64, 3, 32, 32, 3, 3, 1, 1)
+    >>> Y.shape
+    [64, 32, 32]
+
+    Args:
+        oc: output channels, a positive integer.
+        ic: input channels, likewise.
+        nh: height of the image.
+        nw: its width.
+        kh: height of the kernel.
+        kw: its width.
+        ph: rows of zeros above and below the image.
+        pw: columns of zeros left and right of it.
+        sh: stride down.
+        sw: stride across.
+
+    Returns:
+        te tensors `X` of shape `(ic, nh, nw)`, `K` of shape `(oc, ic, kh, kw)`, `Y`, and `PaddedX`,
+        which is `X` where there is no padding.
+
+    Raises:
+        ValueError: a number is out of its range, or the kernel larger than the padded image.
+    """
+    for name, value in (("oc", oc), ("ic", ic)):
+        if not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"{name} is {value!r}; a positive integer is allowed")
+    sizes = []
+    for names, values in ((("nh", "kh", "ph", "sh"), (nh, kh, ph, sh)),
+                          (("nw", "kw", "pw", "sw"), (nw, kw, pw, sw))):  # fmt: skip
+        try:
+            sizes.append(conv_out_size(*values))
+        except ValueError as error:
+            given = ", ".join(f"{n} = {v!r}" for n, v in zip(names, values, strict=True))
+            raise ValueError(f"of {given}: {error}") from None
+    X = te.placeholder((ic, nh, nw), name="X")
+    K = te.placeholder((oc, ic, kh, kw), name="K")
+    PaddedX = padding(X, ph, pw) if ph or pw else X
+    ric, rkh, rkw = (
+        te.reduce_axis((0, size), name=name)
+        for name, size in (("ric", ic), ("rkh", kh), ("rkw", kw))
+    )
+
+    def element(c, i, j):
+        x = PaddedX[ric, i * sh + rkh, j * sw + rkw]
+        return te.sum(x * K[c, ric, rkh, rkw], axis=[ric, rkh, rkw])
+
+    return X, K, te.compute((oc, *sizes), element, name="Y"), PaddedX
+
+
+def conv_reference(x, k, p=0, s=1):
+    """What a convolution gives, by NumPy, in the precision of its inputs.
+
+    Args:
+        x: an image of shape `(ic, nh, nw)`.
+        k: kernels of shape `(oc, ic, kh, kw)`.
+        p: zeros on each side, a number or one for rows and one for columns.
+        s: stride, likewise.
+
+    Returns:
+        An array of shape `(oc, ., .)`.
+    """
+    (ph, pw), (sh, sw) = (np.broadcast_to(value, 2) for value in (p, s))
+    padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, k.shape[2:], axis=(1, 2))
+    return np.tensordot(k, windows[:, ::sh, ::sw], axes=((1, 2, 3), (0, 3, 4)))

@@ -1,0 +1,94 @@
+"""Convolution: its sizes, its definition against NumPy, and its errors."""
+
+import numpy as np
+import pytest
+from tvm import te
+
+import d2ltvm
+
+
+def by_definition(x, k, p, s):
+    """A convolution by its definition, one sum for each element."""
+    (ph, pw), (sh, sw) = p, s
+    padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw)))
+    oc, _, kh, kw = k.shape
+    rows = range(0, padded.shape[1] - kh + 1, sh)
+    columns = range(0, padded.shape[2] - kw + 1, sw)
+    return np.array(
+        [[[(padded[:, i : i + kh, j : j + kw] * k[c]).sum() for j in columns] for i in rows]
+         for c in range(oc)]
+    )  # fmt: skip
+
+
+# oc, ic, nh, nw, kh, kw, ph, pw, sh, sw
+SHAPES = (
+    (4, 3, 8, 8, 3, 3, 1, 1, 1, 1),
+    (2, 5, 7, 9, 3, 2, 0, 1, 2, 1),
+    (3, 1, 6, 5, 1, 1, 0, 0, 3, 2),
+    (1, 2, 3, 3, 5, 5, 1, 1, 1, 1),
+    (5, 17, 11, 13, 3, 3, 2, 1, 2, 3),
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_convolution_is_what_its_definition_says(shape):
+    oc, ic, nh, nw, kh, kw, ph, pw, sh, sw = shape
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((ic, nh, nw), "float32")
+    k = rng.standard_normal((oc, ic, kh, kw), "float32")
+    wanted = by_definition(x.astype("float64"), k.astype("float64"), (ph, pw), (sh, sw))
+    reference = d2ltvm.conv_reference(x.astype("float64"), k.astype("float64"), (ph, pw), (sh, sw))
+    assert np.allclose(reference, wanted, rtol=1e-12, atol=1e-12)
+    X, K, Y, _ = d2ltvm.conv(*shape)
+    assert tuple(int(size) for size in Y.shape) == wanted.shape
+    kernel = d2ltvm.build(d2ltvm.schedule((X, K, Y)), "llvm")
+
+    def expected(x, k):
+        return d2ltvm.conv_reference(x, k, (ph, pw), (sh, sw))
+
+    d2ltvm.check(kernel, (x, k), expected, terms=2 * ic * kh * kw)
+
+
+def test_without_padding_there_is_no_padded_tensor():
+    X, _, _, PaddedX = d2ltvm.conv(2, 3, 5, 5, 3, 3)
+    assert PaddedX.same_as(X)
+
+
+def test_padding_of_other_ranks_and_values():
+    X = te.placeholder((3, 4), name="X")
+    kernel = d2ltvm.build(d2ltvm.schedule((X, d2ltvm.padding(X, 1, 2, val=7))), "llvm")
+    x = np.arange(12, dtype="float32").reshape(3, 4)
+    out = np.empty((5, 8), "float32")
+    kernel(x, out)
+    assert np.array_equal(out, np.pad(x, ((1, 1), (2, 2)), constant_values=7))
+
+
+def test_sizes_and_operations():
+    for n, k, p, s in ((64, 3, 1, 1), (63, 3, 0, 2), (7, 7, 0, 1), (5, 2, 3, 4)):
+        positions = range(0, n + 2 * p - k + 1, s)
+        assert d2ltvm.conv_out_size(n, k, p, s) == len(positions)
+        assert d2ltvm.conv_gflop(2, 3, n, k, p, s) == 2 * 2 * 3 * len(positions) ** 2 * k * k / 1e9
+
+
+def test_data_have_the_sizes_of_the_convolution():
+    data, weight, out = d2ltvm.get_conv_data(4, 3, 9, 3, p=1, s=2, constructor=np.array)
+    assert data.shape == (3, 9, 9) and weight.shape == (4, 3, 3, 3) and out.shape == (4, 5, 5)
+    assert np.isnan(out).all() and np.isfinite(data).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: d2ltvm.conv_out_size(4, 7, 1, 1), r"k is 7; at most n \+ 2 p = 6"),
+        (lambda: d2ltvm.conv_out_size(4, 3, 1, 0), "s is 0; an integer from 1"),
+        (lambda: d2ltvm.conv_out_size(4, 3, -1, 1), "p is -1; an integer from 0"),
+        (lambda: d2ltvm.conv(0, 1, 4, 4, 3, 3), "oc is 0; a positive integer"),
+        (lambda: d2ltvm.conv(1, 1, 4, 2, 3, 3), r"of nw = 2, kw = 3, pw = 0, sw = 1: k is 3"),
+        (lambda: d2ltvm.padding(te.placeholder((3,), name="X"), 1, 1), "two dimensions or more"),
+        (lambda: d2ltvm.padding(te.placeholder((3, 3), name="X"), 1, 0.5), "pw is 0.5"),
+        (lambda: d2ltvm.get_conv_data(1, 1, 2, 3), "k is 3"),
+    ],
+)
+def test_what_is_no_convolution_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
