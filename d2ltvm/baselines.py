@@ -141,6 +141,52 @@ def mxnet_matmul(ctx="cpu"):
     return _mxnet_call(lambda mx, a, b: mx.nd.dot, ctx)
 
 
+def mxnet_conv(p=0, s=1, ctx="cpu"):
+    """MXNet's convolution of one image, for `bench_together`; on a CPU that is oneDNN's.
+
+    Args:
+        p: zeros on each side of the image.
+        s: stride.
+        ctx: 'cpu' or 'gpu'.
+    """
+
+    def prepare(n, data, weight, out):
+        context, mx = mxnet_context(ctx), mxnet()
+        x, w, y = (mx.nd.array(array, ctx=context) for array in (data[None], weight, out[None]))
+        sizes = {"kernel": weight.shape[2:], "num_filter": len(weight)}
+        sizes.update(stride=(s, s), pad=(p, p), no_bias=True)
+
+        def run():
+            mx.nd.Convolution(x, w, out=y, **sizes)
+            y.wait_to_read()
+            return y
+
+        return run
+
+    return prepare
+
+
+def torch_conv(p=0, s=1):
+    """PyTorch's convolution of one image on the GPU, for `bench_together`.
+
+    That is cuDNN's, the best that its benchmark mode finds, in float32 proper: TF32 is off.
+    """
+
+    def prepare(n, data, weight, out):
+        torch = torch_cuda()
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
+        x, w = (torch.from_numpy(array).cuda() for array in (data[None], weight))
+
+        def run():
+            torch.nn.functional.conv2d(x, w, stride=s, padding=p)
+
+        for _ in range(3):  # the search for the best must not fall into a captured graph
+            run()
+        return run
+
+    return prepare
+
+
 def _mxnet_call(function, ctx):
     """A contender that calls what `function(mxnet, a, b)` names."""
 

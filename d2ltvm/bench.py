@@ -8,9 +8,10 @@ GFLOPS.
 import numpy as np
 
 from d2ltvm import baselines
-from d2ltvm.checking import WrongResultError
+from d2ltvm.checking import WrongResultError, check
 from d2ltvm.clock import time_together
-from d2ltvm.data import get_abc, get_bcast_data
+from d2ltvm.convolution import conv_gflop, conv_reference
+from d2ltvm.data import get_abc, get_bcast_data, get_conv_data
 from d2ltvm.devices import as_target
 from d2ltvm.errors import MissingError
 from d2ltvm.kernel import build
@@ -170,6 +171,29 @@ def tvm_matmul(func, target=None):
     return prepare
 
 
+def tvm_conv(func, p=0, s=1, target=None):
+    """A convolution scheduled by `func`, as a contender for `bench_together`.
+
+    Args:
+        func: function of oc, ic, n, k, p and s that returns a schedule of a convolution.
+        p: zeros on each side of the image.
+        s: stride.
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        A function of a size, which it has no use for, and the arrays of `get_conv_data`. It builds
+        the kernel, checks every element, and returns the launch.
+    """
+
+    def prepare(n, data, weight, out):
+        oc, ic, k, _ = weight.shape
+        kernel = build(func(oc, ic, data.shape[1], k, p, s), target)
+        check(kernel, (data, weight), lambda x, w: conv_reference(x, w, p, s), 2 * ic * k * k)
+        return kernel.bind(data, weight, out)
+
+    return prepare
+
+
 def bench_vector_add_tvm(func, sizes, target=None):
     """GFLOPS of a scheduled vector add.
 
@@ -236,6 +260,43 @@ def bench_matmul_tvm(func, sizes, target=None):
         GFLOPS at each size, an array of float64. 2 n**3 operations.
     """
     return _bench_one(sizes, tvm_matmul(func, target), square, lambda n: 2 * n**3, _clock(target))
+
+
+def bench_conv_tvm(func, sizes, target=None):
+    """GFLOPS of a scheduled convolution with as many channels out as in, and the size kept.
+
+    >>> d2ltvm.bench_conv_tvm(default_sch, [(64, 64, 3)], "cuda")
+    array([240.3])
+
+    Args:
+        func: function of oc, ic, n, k, p and s that returns a schedule of a convolution.
+        sizes: tuples (channels, height and width of the image, those of the kernel).
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        GFLOPS at each size, an array of float64.
+    """
+    return _bench_conv(sizes, lambda p: tvm_conv(func, p, target=target), _clock(target))
+
+
+def bench_conv_mxnet(sizes, ctx="cpu"):
+    """GFLOPS of MXNet's convolution; `sizes` as for `bench_conv_tvm`, `ctx` 'cpu' or 'gpu'."""
+    return _bench_conv(sizes, lambda p: baselines.mxnet_conv(p, ctx=ctx), "host")
+
+
+def bench_conv_torch(sizes):
+    """GFLOPS of PyTorch's convolution on the GPU, cuDNN's; `sizes` as for `bench_conv_tvm`."""
+    return _bench_conv(sizes, baselines.torch_conv, "graph")
+
+
+def _bench_conv(sizes, contender, clock):
+    gflops = []
+    for c, n, k in sizes:
+        p = (k - 1) // 2
+        run = contender(p)(c, *get_conv_data(c, c, n, k, p))
+        seconds = time_together({"": run}, clock)[""].median
+        gflops.append(conv_gflop(c, c, n, k, p, 1) / seconds)
+    return np.array(gflops)
 
 
 def square(n):

@@ -142,6 +142,64 @@ def conv(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1):
     return X, K, te.compute((oc, *sizes), element, name="Y"), PaddedX
 
 
+def conv_pack(oc, ic, nh, nw, kh, kw, ph, pw, toc, tic, sh=1, sw=1):
+    """Convolution in blocks of channels, the layout NCHWc, from and to the plain layout.
+
+    >>> X, K, Y, PackedX, PackedK, PackedY = d2ltvm.conv_pack(64, 32, 8, 8, 3, 3, 1, 1, 16, 8)
+    >>> PackedX.shape, PackedK.shape, PackedY.shape
+    ([4, 10, 10, 8], [4, 4, 3, 3, 8, 16], [4, 8, 8, 16])
+
+    Args:
+        oc: as for `conv`, and so are the next seven.
+        ic: see there.
+        nh: see there.
+        nw: see there.
+        kh: see there.
+        kw: see there.
+        ph: see there.
+        pw: see there.
+        toc: output channels of a block; `oc` is a multiple of it.
+        tic: input channels of a block; `ic` is a multiple of it.
+        sh: stride down.
+        sw: stride across.
+
+    Returns:
+        te tensors `X`, `K` and `Y` as of `conv`; `PackedX` of shape
+        `(ic / tic, nh + 2 ph, nw + 2 pw, tic)`, `PackedK` of shape
+        `(oc / toc, ic / tic, kh, kw, tic, toc)`, and `PackedY` of shape `(oc / toc, ., ., toc)`.
+
+    Raises:
+        ValueError: as for `conv`, or a number of channels is no multiple of its block.
+    """
+    X, K, plain, PaddedX = conv(oc, ic, nh, nw, kh, kw, ph, pw, sh, sw)
+    for name, block, all_name, channels in (("toc", toc, "oc", oc), ("tic", tic, "ic", ic)):
+        if not isinstance(block, Integral) or block < 1 or channels % block:
+            raise ValueError(
+                f"{name} is {block!r}; an integer that divides {all_name} = {channels} is allowed"
+            )
+    _, oh, ow = (int(size) for size in plain.shape)
+    PackedX = te.compute(
+        (ic // tic, nh + 2 * ph, nw + 2 * pw, tic),
+        lambda io, y, x, ii: PaddedX[io * tic + ii, y, x],
+        name="PackedX",
+    )
+    PackedK = te.compute(
+        (oc // toc, ic // tic, kh, kw, tic, toc),
+        lambda oo, io, y, x, ii, oi: K[oo * toc + oi, io * tic + ii, y, x],
+        name="PackedK",
+    )
+    axes = {"rio": ic // tic, "rkh": kh, "rkw": kw, "rii": tic}
+    rio, rkh, rkw, rii = (te.reduce_axis((0, size), name) for name, size in axes.items())
+
+    def element(oo, i, j, oi):
+        x = PackedX[rio, i * sh + rkh, j * sw + rkw, rii]
+        return te.sum(x * PackedK[oo, rio, rkh, rkw, rii, oi], axis=[rio, rkh, rkw, rii])
+
+    PackedY = te.compute((oc // toc, oh, ow, toc), element, name="PackedY")
+    Y = te.compute((oc, oh, ow), lambda c, i, j: PackedY[c // toc, i, j, c % toc], name="Y")
+    return X, K, Y, PackedX, PackedK, PackedY
+
+
 def conv_reference(x, k, p=0, s=1):
     """What a convolution gives, by NumPy, in the precision of its inputs.
 

@@ -49,6 +49,46 @@ def test_convolution_is_what_its_definition_says(shape):
     d2ltvm.check(kernel, (x, k), expected, terms=2 * ic * kh * kw)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_packed_convolution_is_the_same(stride):
+    X, K, Y, *packed = d2ltvm.conv_pack(6, 4, 7, 9, 3, 3, 1, 1, 3, 2, stride, stride)
+    shapes = [tuple(int(size) for size in tensor.shape) for tensor in packed]
+    out = {d2ltvm.conv_out_size(n, 3, 1, stride) for n in (7, 9)}
+    assert shapes[0] == (2, 9, 11, 2) and shapes[1] == (2, 2, 3, 3, 2, 3)
+    assert set(shapes[2][1:3]) == out and shapes[2][::3] == (2, 3)
+    rng = np.random.default_rng(0)
+    x, k = (rng.standard_normal(shape, "float32") for shape in ((4, 7, 9), (6, 4, 3, 3)))
+    kernel = d2ltvm.build(d2ltvm.schedule((X, K, Y)), "llvm")
+    d2ltvm.check(kernel, (x, k), lambda x, k: d2ltvm.conv_reference(x, k, 1, stride), terms=72)
+
+
+def plain(oc, ic, n, k, p, s):
+    X, K, Y, _ = d2ltvm.conv(oc, ic, n, n, k, k, p, p, s, s)
+    return d2ltvm.schedule((X, K, Y))
+
+
+def test_convolutions_are_checked_before_they_are_timed():
+    (speed,) = d2ltvm.bench_conv_tvm(plain, [(4, 9, 3)], "llvm")
+    assert 0 < speed < 10000
+
+    def wrong(oc, ic, n, k, p, s):
+        return plain(oc, ic, n + 2, k, 0, s)
+
+    with pytest.raises(ValueError, match="is allowed"):
+        d2ltvm.bench_conv_tvm(wrong, [(4, 9, 3)], "llvm")
+
+
+def test_mxnet_computes_the_same_convolution():
+    data, weight, out = d2ltvm.get_conv_data(4, 3, 9, 3, 1, 2)
+    try:
+        result = d2ltvm.mxnet_conv(1, 2)(0, data, weight, out)()
+    except d2ltvm.MissingError:
+        pytest.skip("MXNet is not there")
+    wanted = d2ltvm.conv_reference(data.astype("float64"), weight.astype("float64"), 1, 2)
+    assert np.allclose(result.asnumpy()[0], wanted, atol=1e-4)
+    assert d2ltvm.bench_conv_mxnet([(4, 9, 3)])[0] > 0
+
+
 def test_without_padding_there_is_no_padded_tensor():
     X, _, _, PaddedX = d2ltvm.conv(2, 3, 5, 5, 3, 3)
     assert PaddedX.same_as(X)
@@ -87,6 +127,8 @@ def test_data_have_the_sizes_of_the_convolution():
         (lambda: d2ltvm.padding(te.placeholder((3,), name="X"), 1, 1), "two dimensions or more"),
         (lambda: d2ltvm.padding(te.placeholder((3, 3), name="X"), 1, 0.5), "pw is 0.5"),
         (lambda: d2ltvm.get_conv_data(1, 1, 2, 3), "k is 3"),
+        (lambda: d2ltvm.conv_pack(6, 4, 5, 5, 3, 3, 1, 1, 4, 2), "toc is 4; .* divides oc = 6"),
+        (lambda: d2ltvm.conv_pack(6, 4, 5, 5, 3, 3, 1, 1, 3, 0), "tic is 0; .* divides ic = 4"),
     ],
 )
 def test_what_is_no_convolution_is_named(call, message):
