@@ -39,7 +39,7 @@ book: $(STAMP)  ## the site, as HTML, with warnings as errors
 	@echo "Open $(CURDIR)/$(SITE)/index.html"
 
 test: $(STAMP)  ## unit tests, and every cell of every chapter
-	@$(BIN)/python -m pytest -q --nbval
+	@$(BIN)/python -m pytest -q --nbval -n 2 --dist loadfile
 
 notebooks: $(STAMP)  ## run chapters and keep their outputs; CHAPTERS="book/... ..." for some
 	@$(BIN)/python tools/execute.py $(CHAPTERS)
