@@ -8,6 +8,7 @@ MXNet stopped at 1.9.1, in 2022. Three things follow, and all of them are dealt 
   that it cannot start a kernel on a GPU whose major version is newer.
 """
 
+import functools
 import timeit
 import warnings
 
@@ -150,20 +151,13 @@ def mxnet_conv(p=0, s=1, ctx="cpu"):
         ctx: 'cpu' or 'gpu'.
     """
 
-    def prepare(n, data, weight, out):
-        context, mx = mxnet_context(ctx), mxnet()
-        x, w, y = (mx.nd.array(array, ctx=context) for array in (data[None], weight, out[None]))
+    def function(mx, data, weight):
         sizes = {"kernel": weight.shape[2:], "num_filter": len(weight)}
         sizes.update(stride=(s, s), pad=(p, p), no_bias=True)
+        return functools.partial(mx.nd.Convolution, **sizes)
 
-        def run():
-            mx.nd.Convolution(x, w, out=y, **sizes)
-            y.wait_to_read()
-            return y
-
-        return run
-
-    return prepare
+    prepare = _mxnet_call(function, ctx)
+    return lambda n, data, weight, out: prepare(n, data[None], weight, out[None])
 
 
 def torch_conv(p=0, s=1):
@@ -198,6 +192,7 @@ def _mxnet_call(function, ctx):
         def run():
             call(x, y, out=z)
             z.wait_to_read()  # MXNet's calls return before the work is done
+            return z
 
         return run
 

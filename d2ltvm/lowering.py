@@ -23,6 +23,11 @@ class Param:
     dtype: str
     output: bool
 
+    @property
+    def nbytes(self):
+        """Bytes of the tensor."""
+        return math.prod(self.shape) * tvm.DataType(self.dtype).itemsize
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -127,11 +132,17 @@ def _asynchronous(mod, target):
 
 def _with_static_shared_memory(mod):
     """The module with `shared.dyn` turned into `shared`: OpenCL kernels have no other."""
+    dynamic = [
+        (block.name_hint, k)
+        for block in find(mod["main"].body, "SBlock")
+        for k, region in enumerate(block.writes)
+        if region.source.ty.storage_scope == "shared.dyn"
+    ]
+    if not dynamic:
+        return mod
     sch = tvm.s_tir.Schedule(mod)
-    for block in find(mod["main"].body, "SBlock"):
-        for k, region in enumerate(block.writes):
-            if region.source.ty.storage_scope == "shared.dyn":
-                sch.set_scope(sch.get_sblock(block.name_hint), k, "shared")
+    for name, k in dynamic:
+        sch.set_scope(sch.get_sblock(name), k, "shared")
     return sch.mod
 
 

@@ -156,16 +156,19 @@ class Machine:
             return
         accesses, reads = self.memory[k]
         self._check(instruction, reads, active)
-        slower = self._lines(instruction, accesses, active)
-        for (scope, kind), place in accesses:
-            tensor, first = self._first(scope, place, instruction, active)
-            more = slower if scope == "shared" else np.zeros_like(slower)
+        found = [
+            (scope, kind, *self._first(scope, place, instruction, active))
+            for (scope, kind), place in accesses
+        ]
+        slower = self._slower(instruction, found, active)
+        for scope, kind, tensor, first in found:
+            more = slower if scope == "shared" else 0
             key = (scope, kind, tensor, instruction.width)
-            entry = self.requests[(*key, first.tobytes(), active.tobytes(), more.tobytes())]
+            entry = self.requests[(*key, first.tobytes(), active.tobytes(), _bytes(more))]
             entry[0] += 1
             if entry[1] is None:
                 entry[1:] = first.reshape(-1, WARP), active.reshape(-1, WARP), more
-        for name in instruction.writes():
+        for name in self.steps[k][2]:
             self._taint(name, active, active)  # what it loads is data
 
     def _first(self, scope, place, instruction, active):
@@ -183,15 +186,15 @@ class Machine:
         first -= np.min(first, where=active, initial=2**62) // (WORD * BANKS) * (WORD * BANKS)
         return tensor, np.where(active, first, 0)
 
-    def _lines(self, instruction, accesses, active):
-        """Wavefronts that cp.async needs beside those of its store, in each warp.
+    def _slower(self, instruction, found, active):
+        """Wavefronts that cp.async needs beside those of its store, in each warp; 0 for others.
 
         A copy that goes through the L1 cache takes one for each line after the first. No document
         says so; it is what an H200 counts (tools/validate_access.py).
         """
-        if len(accesses) < 2 or "BYPASS" in instruction.parts:
-            return np.zeros(len(active) // WARP, np.int64)
-        _, first = self._first("global", accesses[1][1], instruction, active)
+        if len(found) < 2 or "BYPASS" in instruction.parts:
+            return 0
+        first = next(first for scope, _, _, first in found if scope == "global")
         lanes = (-1, WARP)
         lines = sectors(first.reshape(lanes), active.reshape(lanes), instruction.width, LINE)
         return np.maximum(lines - 1, 0)
@@ -256,6 +259,10 @@ class Machine:
         if name not in ("PT", "UPT"):
             value = self.predicates.get(name, ~value)
         return ~value if operand.startswith("!") else value
+
+
+def _bytes(value):
+    return np.asarray(value).tobytes()
 
 
 def _place(operand):

@@ -119,14 +119,8 @@ def report(sch, gpu="H200", flop=None, config=None):
     occupancy = multiprocessor.occupancy(
         gpu, math.prod(launch.block), resources.registers, shared, launch.grid
     )
-    moved = sum(math.prod(p.shape) * _itemsize(p.dtype) for p in lowered.params)
+    moved = sum(p.nbytes for p in lowered.params)
     return Report(chip, launch, resources, occupancy, shared, table, flop, moved)
-
-
-def _itemsize(dtype):
-    import tvm
-
-    return tvm.DataType(dtype).itemsize
 
 
 def _trimmed(sizes):
