@@ -9,6 +9,8 @@ from numbers import Integral
 import numpy as np
 from tvm import te, tirx
 
+from d2ltvm.ops import check_length
+
 
 def conv_out_size(n, k, p, s):
     """Height or width of a convolution's output.
@@ -29,8 +31,7 @@ def conv_out_size(n, k, p, s):
         ValueError: one of them is not as above, or the kernel is larger than the padded image.
     """
     for name, value, least in (("n", n, 1), ("k", k, 1), ("p", p, 0), ("s", s, 1)):
-        if not isinstance(value, Integral) or value < least:
-            raise ValueError(f"{name} is {value!r}; an integer from {least} is allowed")
+        _check_from(least, name, value)
     if k > n + 2 * p:
         raise ValueError(f"k is {k}; at most n + 2 p = {n + 2 * p} is allowed")
     return int((n - k + 2 * p) // s + 1)
@@ -77,9 +78,8 @@ def padding(X, ph, pw, val=0):
     """
     if len(X.shape) < 2:
         raise ValueError(f"X has shape {tuple(X.shape)}; two dimensions or more are allowed")
-    for name, value in (("ph", ph), ("pw", pw)):
-        if not isinstance(value, Integral) or value < 0:
-            raise ValueError(f"{name} is {value!r}; an integer from 0 is allowed")
+    _check_from(0, "ph", ph)
+    _check_from(0, "pw", pw)
     *outer, nh, nw = (int(size) for size in X.shape)
 
     def element(*index):
@@ -116,9 +116,8 @@ def conv(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1):
     Raises:
         ValueError: a number is out of its range, or the kernel larger than the padded image.
     """
-    for name, value in (("oc", oc), ("ic", ic)):
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} is {value!r}; a positive integer is allowed")
+    check_length(oc, "oc")
+    check_length(ic, "ic")
     sizes = []
     for names, values in ((("nh", "kh", "ph", "sh"), (nh, kh, ph, sh)),
                           (("nw", "kw", "pw", "sw"), (nw, kw, pw, sw))):  # fmt: skip
@@ -216,3 +215,8 @@ def conv_reference(x, k, p=0, s=1):
     padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, k.shape[2:], axis=(1, 2))
     return np.tensordot(k, windows[:, ::sh, ::sw], axes=((1, 2, 3), (0, 3, 4)))
+
+
+def _check_from(least, name, value):
+    if not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} is {value!r}; an integer from {least} is allowed")

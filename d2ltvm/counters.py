@@ -48,24 +48,32 @@ def count(sch, inputs, metrics=MEMORY):
         MissingError: there is no GPU or no Nsight Compute, or it may not read the counters.
     """
     devices.as_target("cuda")
-    ncu = _ncu()
     with tempfile.TemporaryDirectory() as folder:
         module, data = Path(folder) / "module.json", Path(folder) / "inputs.npz"
         module.write_text(tvm.ir.save_json(as_module(sch)))
         np.savez(data, *inputs)
-        command = [
-            ncu,
-            "--csv",
-            "--page",
-            "raw",
-            "--print-units",
-            "base",
-            "--clock-control",
-            "none",
-        ]
-        command += ["--metrics", ",".join(metrics.values())]
-        command += [sys.executable, "-m", "d2ltvm.counters", str(module), str(data)]
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "d2ltvm.counters", str(module), str(data)]
+        rows = profile(command, metrics.values())
+    return {name: sum(row[metric] for _, row in rows) for name, metric in metrics.items()}
+
+
+def profile(command, metrics):
+    """Run a command under Nsight Compute and read hardware counters.
+
+    Args:
+        command: the program and its arguments, a list of str.
+        metrics: Nsight Compute's metric names.
+
+    Returns:
+        For each launch, in order, the kernel's name and a dict of its counts by metric.
+
+    Raises:
+        MissingError: there is no Nsight Compute, or it may not read the counters.
+    """
+    metrics = list(metrics)
+    options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
+    options += ["--metrics", ",".join(metrics)]
+    run = subprocess.run([_ncu(), *options, *command], capture_output=True, text=True, check=False)
     if run.returncode != 0 or '"ID"' not in run.stdout:
         reason = (run.stdout + run.stderr).strip().splitlines()[-1:] or ["no output"]
         raise MissingError(
@@ -73,16 +81,12 @@ def count(sch, inputs, metrics=MEMORY):
             "the stored record",
             "a machine on which `ncu` may read them (see ERR_NVGPUCTRPERM in its manual)",
         )
-    return _parse(run.stdout, metrics)
-
-
-def _parse(text, metrics):
-    """Sums over the launches in Nsight Compute's CSV, which stands below its own messages."""
-    table = list(csv.DictReader(io.StringIO(text[text.index('"ID"') :])))[1:]  # first row: units
-    return {
-        name: sum(float(row[metric].replace(",", "")) for row in table)
-        for name, metric in metrics.items()
-    }
+    # The CSV stands below Nsight Compute's own messages; its first row holds the units.
+    table = list(csv.DictReader(io.StringIO(run.stdout[run.stdout.index('"ID"') :])))[1:]
+    return [
+        (row["Kernel Name"], {metric: float(row[metric].replace(",", "")) for metric in metrics})
+        for row in table
+    ]
 
 
 def _ncu():

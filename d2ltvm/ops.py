@@ -26,7 +26,7 @@ def vector_copy(n, dtype="float32"):
     Raises:
         ValueError: `n` is not a positive integer, or `dtype` is not one of `DTYPES`.
     """
-    _check_length(n)
+    check_length(n)
     _check_dtype(dtype)
     A = te.placeholder((int(n),), dtype, name="A")
     return A, te.compute((int(n),), lambda i: A[i], name="C")
@@ -49,7 +49,7 @@ def vector_add(n, dtype="float32"):
     Raises:
         ValueError: `n` is not a positive integer, or `dtype` is not one of `DTYPES`.
     """
-    _check_length(n)
+    check_length(n)
     _check_dtype(dtype)
     shape = (int(n),)
     A = te.placeholder(shape, dtype, name="A")
@@ -137,7 +137,7 @@ def matmul(n, m, l, dtype="float32"):
         ValueError: a size is not a positive integer, or `dtype` is not one of `DTYPES`.
     """
     for name, size in (("n", n), ("m", m), ("l", l)):
-        _check_length(size, name)
+        check_length(size, name)
     _check_dtype(dtype)
     A = te.placeholder((int(n), int(l)), dtype, name="A")
     B = te.placeholder((int(l), int(m)), dtype, name="B")
@@ -180,7 +180,8 @@ def _shape(name, shape):
     return tuple(int(s) for s in sizes)
 
 
-def _check_length(size, name="n"):
+def check_length(size, name="n"):
+    """Raise a ValueError that names the argument, unless it is a positive integer."""
     if not isinstance(size, Integral) or size < 1:
         raise ValueError(f"{name} is {size!r}; a positive integer is allowed")
 

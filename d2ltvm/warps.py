@@ -56,11 +56,8 @@ class Launched:
         for k in range(0, len(values), step):
             point = {j: column[:, None] for j, column in enumerate(values[k : k + step].T)}
             point.update(self._inner)
-            shape = (len(counts[k : k + step]), len(self.valid))
-            active = np.broadcast_to(self.valid, shape)
-            for guard in guards:
-                active = active & np.asarray(indices.evaluate(guard, point), bool)
-            first = np.broadcast_to(indices.evaluate(index, point), shape) * site.itemsize
+            first, active = self._evaluated(index, guards, point, len(counts[k : k + step]))
+            first = first * site.itemsize
             first = first - min(0, int(first.min()) // (WORD * BANKS)) * (WORD * BANKS)  # from 0 on
             many = np.repeat(counts[k : k + step], len(self.valid) // WARP) * often
             yield first.reshape(-1, WARP), active.reshape(-1, WARP), many
@@ -86,13 +83,17 @@ class Launched:
         }
         point.update(self._inner)
         point.update({f"blockIdx.{axis}": b for axis, b in zip("xyz", block, strict=True)})
-        shape = (rounds, len(self.valid))
-        active = np.broadcast_to(self.valid, shape)
-        for guard in site.guards:
-            active = active & np.asarray(indices.evaluate(guard, point), bool)
-        first = np.broadcast_to(indices.evaluate(site.index, point), shape)[active]
+        first, active = self._evaluated(site.index, site.guards, point, rounds)
         for lane in range(site.lanes):
-            yield first + lane
+            yield first[active] + lane
+
+    def _evaluated(self, index, guards, point, rows):
+        """An index and whether all guards hold, for each row of a point and each thread."""
+        shape = (rows, len(self.valid))
+        active = np.broadcast_to(self.valid, shape)
+        for guard in guards:
+            active = active & np.asarray(indices.evaluate(guard, point), bool)
+        return np.broadcast_to(indices.evaluate(index, point), shape), active
 
     def block_classes(self):
         """One block of each kind, and how many there are.

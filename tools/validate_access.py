@@ -6,11 +6,8 @@
 The kernels are those of tools/nasty.py and of the book. The record is access/kernels.
 """
 
-import csv
 import functools
-import io
 import itertools
-import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -20,7 +17,6 @@ import numpy as np
 
 import d2ltvm
 from d2ltvm import counters, schedules
-from d2ltvm.errors import MissingError
 
 # Columns of the comparison, with Nsight Compute's names for what is added up. "op_ldgsts" is
 # cp.async, which is a load from global memory and a store to shared memory in one. Instructions
@@ -99,34 +95,15 @@ KINDS = ("read", "write")
 
 def counted(names):
     """What the hardware counts for each kernel, in the order of `METRICS`, by the kernel's name."""
-    command = [counters._ncu(), "--csv", "--page", "raw", "--print-units", "base"]
-    command += [
-        "--clock-control",
-        "none",
-        "--metrics",
-        ",".join(itertools.chain(*METRICS.values())),
-    ]
-    run = subprocess.run(
-        [*command, sys.executable, __file__, "--launch"], capture_output=True, text=True
-    )
-    if run.returncode or '"ID"' not in run.stdout:
-        raise MissingError(
-            f"Nsight Compute failed: {(run.stdout + run.stderr)[-500:]}",
-            "the stored record",
-            "a machine on which `ncu` may read counters",
-        )
-    rows = list(csv.DictReader(io.StringIO(run.stdout[run.stdout.index('"ID"') :])))[1:]
-    rows = [row for row in rows if "main" in row["Kernel Name"]]
+    command = [sys.executable, __file__, "--launch"]
+    rows = counters.profile(command, itertools.chain(*METRICS.values()))
+    rows = [row for name, row in rows if "main" in name]
     if len(rows) != len(names):
         raise RuntimeError(f"{len(rows)} launches were counted for {len(names)} kernels")
     return {
-        name: [sum(_number(row[metric]) for metric in column) for column in METRICS.values()]
+        name: [int(sum(row[metric] for metric in column)) for column in METRICS.values()]
         for name, row in zip(names, rows, strict=True)
     }
-
-
-def _number(text):
-    return int(float(text.replace(",", "")))
 
 
 def launch():
