@@ -344,11 +344,11 @@ def _multiply(m, i, results, sources, carries):
     if "WIDE" in i.parts:
         x, y = (_signed(m.value(s)) if signed else m.value(s).astype(S64) for s in (a, b))
         return _pair(results[0], (x * y).astype(U64) + m._wide(c))
-    if "HI" in i.parts:
-        if c not in ("RZ", "URZ"):
-            return {}
-        x, y = (_signed(m.value(s)) if signed else m.value(s).astype(U64) for s in (a, b))
-        return _named(results, ((x * y) >> (32 if signed else U64(32))).astype(U64))
+    if "HI" in i.parts:  # of the same 64 bits
+        kind = S64 if signed else U64
+        x, y = ((_signed(m.value(s)) if signed else m.value(s)).astype(kind) for s in (a, b))
+        total = (x * y).astype(U64) + m._wide(c)
+        return _named(results, total.view(kind) >> kind(32))
     total = m.value(a).astype(U64) * m.value(b).astype(U64) + m.value(c).astype(U64)
     for carry in carries:
         total = total + m._predicate(carry).astype(U64)
@@ -401,10 +401,14 @@ def _shift(m, i, results, sources, carries):
 
 
 def _logic(m, i, results, sources, carries):
-    a, b, c, table = sources
-    if len(results) > 1 or not results[0].startswith(("R", "UR")):
+    *register, a, b, c, table = sources
+    value = _looked_up(table, [m.value(s) for s in (a, b, c)])
+    if not register:
+        return _named(results, value)
+    # With a predicate before the register: whether any bit is left.
+    if "PAND" in i.parts or (carries != ["!PT"] and carries != ["!UPT"]):
         return {}
-    return _named(results, _looked_up(table, [m.value(s) for s in (a, b, c)]))
+    return {results[0]: value != 0, register[0]: value.astype(U32)}
 
 
 def _looked_up(table, values):
@@ -441,6 +445,16 @@ def _predicate_logic(m, i, results, sources, carries):
     *operands, table = i.operands[2:6]
     total = _looked_up(table, [m._predicate(operand) for operand in operands])
     return {i.operands[0]: total} if i.operands[1] in ("PT", "UPT") else {}
+
+
+def _pack(m, i, results, sources, carries):
+    if i.opcode != "P2R":
+        return {}
+    register, mask = i.operands[2:]
+    total = m.value(register) & ~U32(int(mask, 0))
+    for name, bit in i.packed().items():
+        total = total | (m._predicate(name).astype(U32) << U32(bit))
+    return {i.operands[0]: total}
 
 
 def _select(m, i, results, sources, carries):
@@ -484,4 +498,5 @@ _INSTRUCTIONS = {
     "SHF": _shift, "USHF": _shift, "LOP3": _logic, "ULOP3": _logic, "ISETP": _compare,
     "UISETP": _compare, "PLOP3": _predicate_logic, "SEL": _select, "USEL": _select,
     "IMNMX": _least, "VIMNMX": _least, "HFMA2": _halves, "PRMT": _permute,
+    "P2R": _pack,
 }  # fmt: skip

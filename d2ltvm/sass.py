@@ -82,7 +82,14 @@ class Instruction:
                 found.update(_span(match[0].removesuffix(".64"), 2 if wide else 1))
         if self.guard:
             found.add(self.guard[0])
+        if self.opcode == "P2R":
+            found.update(self.packed())
         return frozenset(n for n in found if n not in ("PT", "UPT", "RZ", "URZ"))
+
+    def packed(self):
+        """Of P2R, which packs predicates into a register: their names, by their bits."""
+        mask = int(self.operands[-1], 0)
+        return {f"P{bit}": bit for bit in range(7) if mask >> bit & 1}
 
     @property
     def places(self):
@@ -101,6 +108,9 @@ class Instruction:
             return 0
         if self.name == "PLOP3":
             return 2
+        # LOP3 may say whether a bit is left in a predicate before the register.
+        if self.name in ("LOP3", "ULOP3") and _PREDICATE.match(self.operands[0]):
+            return 2
         others = (k for k, o in enumerate(self.operands) if k and not _PREDICATE.match(o))
         return next(others, len(self.operands))
 
@@ -116,7 +126,7 @@ class Instruction:
 
     def _wide_source(self, operand):
         """Whether an operand is the 64-bit addend of a wide product, or a uniform address."""
-        if "WIDE" in self.parts:
+        if "WIDE" in self.parts or self.opcode.startswith(("IMAD.HI", "UIMAD.HI")):
             return operand is self.operands[-1]
         return "[" in operand and operand.lstrip().startswith("UR")
 

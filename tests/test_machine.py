@@ -122,6 +122,8 @@ ARITHMETIC = [
     ("IMAD R3, R0, R1, R2", A * B + HIGH),
     ("IMAD.HI R3, R0, R1, RZ", (A - 2**32) * (B - 2**32) >> 32),
     ("IMAD.HI.U32 R3, R0, R1, RZ", A * B >> 32),
+    ("IMAD.HI.U32 R3, R0, R0, R1", (A * A + (HIGH << 32) + B) >> 32),
+    ("IMAD.HI R3, R0, R0, R1", ((A - 2**32) ** 2 + (HIGH << 32) + B) >> 32),
     ("IMAD.SHL.U32 R3, R0, 0x10, RZ", A << 4),
     ("IADD3 R3, R0, -R1, R2", A - B + HIGH),
     ("LEA R3, R0, R1, 0x4", (A << 4) + B),
@@ -138,6 +140,21 @@ ARITHMETIC = [
     ("HFMA2.MMA R3, -RZ, RZ, 0, 2.384185791015625e-07", 4),
     ("ULEA UR3, UR0, UR1, 0x18", None),
 ]
+
+
+@pytest.mark.parametrize("other, expected", [("R1", True), ("RZ", False)])
+def test_logic_says_whether_a_bit_is_left(other, expected):
+    m = run(
+        f"MOV R0, {A:#x}", f"MOV R1, {B:#x}", f"LOP3.LUT P0, RZ, R0, {other}, RZ, 0xc0, !PT", "EXIT"
+    )
+    assert (m.predicates["P0"] == expected).all()
+
+
+def test_predicates_are_packed_into_a_register():
+    compare = "ISETP.GT.U32.AND P5, PT, R0, 0x3, PT"
+    m = run("S2R R0, SR_TID.X", compare, "MOV R1, 0xff", "P2R R3, PR, R1, 0x20", "EXIT")
+    assert (m.registers["R3"] == 0xDF + 0x20 * (m.registers["R0"] > 3)).all()
+    assert len(set(m.registers["R3"])) == 2
 
 
 @pytest.mark.parametrize("line, expected", ARITHMETIC, ids=lambda v: str(v)[:30])
