@@ -7,6 +7,10 @@ can prepare a driver before anything touches the GPU.
 import importlib
 import importlib.util
 
+from d2ltvm.environment import use_all_cores
+
+use_all_cores()
+
 __version__ = "0.1.0"
 
 # What the package offers, by the module that holds it.
@@ -15,6 +19,7 @@ _EXPORTS = {
     "convolution": (
         "conv",
         "conv_gflop",
+        "conv_in_tiles",
         "conv_out_size",
         "conv_pack",
         "conv_reference",
