@@ -141,6 +141,65 @@ def conv(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1):
     return X, K, te.compute((oc, *sizes), element, name="Y"), PaddedX
 
 
+def conv_in_tiles(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1, tile=(1, 1, 1, 1)):
+    """Convolution whose sizes are rounded up to whole tiles, with zeros in what is added.
+
+    >>> X, K, Y = d2ltvm.conv_in_tiles(17, 3, 63, 63, 3, 3, 1, 1, tile=(8, 4, 4, 32))
+    >>> Y.shape
+    [17, 63, 63]
+
+    Its blocks, by name: `PaddedX` and `PaddedK`, the inputs with zeros around them; `Sums`, the
+    convolution, of whole tiles; and `Y`, the part of `Sums` that was asked for.
+
+    Args:
+        oc: as for `conv`, and so are the next nine.
+        ic: see there.
+        nh: see there.
+        nw: see there.
+        kh: see there.
+        kw: see there.
+        ph: see there.
+        pw: see there.
+        sh: see there.
+        sw: see there.
+        tile: output channels, input channels, rows and columns of a tile, positive integers.
+
+    Returns:
+        te tensors `X`, `K` and `Y`, of the shapes that `conv` gives them.
+
+    Raises:
+        ValueError: as for `conv`, or a size of the tile is not a positive integer.
+    """
+    X, K, plain, _ = conv(oc, ic, nh, nw, kh, kw, ph, pw, sh, sw)
+    _, oh, ow = (int(size) for size in plain.shape)
+    for size in tile:
+        check_length(size, f"a size of tile = {tuple(tile)}")
+    OC, IC, OH, OW = (-(-n // t) * t for n, t in zip((oc, ic, oh, ow), tile, strict=True))
+    zero = tirx.const(0.0, X.dtype)
+
+    def image(c, i, j):
+        inside = te.all(c < ic, i >= ph, i < nh + ph, j >= pw, j < nw + pw)
+        return te.if_then_else(inside, X[c, i - ph, j - pw], zero)
+
+    def kernels(o, c, i, j):
+        return te.if_then_else(te.all(o < oc, c < ic), K[o, c, i, j], zero)
+
+    shape = (IC, (OH - 1) * sh + kh, (OW - 1) * sw + kw)
+    PaddedX = te.compute(shape, image, name="PaddedX")
+    PaddedK = te.compute((OC, IC, kh, kw), kernels, name="PaddedK")
+    ric, rkh, rkw = (
+        te.reduce_axis((0, size), name=name)
+        for name, size in (("ric", IC), ("rkh", kh), ("rkw", kw))
+    )
+
+    def element(c, i, j):
+        x = PaddedX[ric, i * sh + rkh, j * sw + rkw]
+        return te.sum(x * PaddedK[c, ric, rkh, rkw], axis=[ric, rkh, rkw])
+
+    Sums = te.compute((OC, OH, OW), element, name="Sums")
+    return X, K, te.compute((oc, oh, ow), lambda c, i, j: Sums[c, i, j], name="Y")
+
+
 def conv_pack(oc, ic, nh, nw, kh, kw, ph, pw, toc, tic, sh=1, sw=1):
     """Convolution in blocks of channels, the layout NCHWc, from and to the plain layout.
 

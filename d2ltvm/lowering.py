@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import tvm
 import tvm_ffi
 
+from d2ltvm.chips import CHIPS
+
 # Limits of every NVIDIA GPU since compute capability 5.0. Source: CUDA C++ Programming Guide,
 # "Technical Specifications per Compute Capability".
 MAX_THREADS_PER_BLOCK = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
+STATIC_SHARED_KIB = 48  # in scope `shared`; more has to be asked for at the launch, `shared.dyn`
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ def lower(mod, target, config=None):
         A `Lowered`.
 
     Raises:
-        ValueError: a loop that should be bound to blocks and threads is not, or more threads or
-            blocks are asked for than a GPU has.
+        ValueError: a loop that should be bound to blocks and threads is not, or more threads,
+            blocks or shared memory are asked for than a GPU has.
     """
     if target.kind.name == "opencl":
         mod = _with_static_shared_memory(mod)
@@ -96,13 +99,10 @@ def lower(mod, target, config=None):
         try:
             executable = tvm.compile(mod, target=target)
         except Exception as error:
+            if capture.mod:  # too much of something is said better here than by the CUDA compiler
+                _read(capture.mod, target)
             raise _explained(error) from error
-    launches, temporaries = _read_host(capture.mod["main"])
-    if not launches and target.kind.name != "llvm":
-        raise _unbound()
-    for launch in launches:
-        _check_limits(launch)
-    kernels = {launch.name: capture.mod[launch.name] for launch in launches}
+    launches, temporaries, kernels = _read(capture.mod, target)
     return Lowered(executable, parameters(mod), launches, temporaries, kernels)
 
 
@@ -214,6 +214,18 @@ def _read_launch(call):
     )
 
 
+def _read(mod, target):
+    """Launches, temporaries, and kernels by name, of a module whose host and device are apart."""
+    launches, temporaries = _read_host(mod["main"])
+    if not launches and target.kind.name != "llvm":
+        raise _unbound()
+    kernels = {launch.name: mod[launch.name] for launch in launches}
+    for launch in launches:
+        _check_limits(launch)
+        _check_shared(launch, kernels[launch.name], target)
+    return launches, temporaries, kernels
+
+
 def _check_limits(launch):
     threads = math.prod(launch.block)
     if threads > MAX_THREADS_PER_BLOCK:
@@ -227,6 +239,29 @@ def _check_limits(launch):
     ):
         if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
             raise ValueError(f"{launch.name} has {what} {sizes}; at most {limits} is allowed")
+
+
+def _check_shared(launch, kernel, target):
+    """Shared memory of scope `shared` against 48 KiB, all of it against what the chip allows."""
+    if target.kind.name != "cuda":
+        return
+    buffers = [alloc.buffer for alloc in find(kernel.body, "AllocBuffer")]
+    static = sum(
+        math.prod(int(size) for size in b.shape) * (tvm.DataType(b.dtype).bits // 8)
+        for b in buffers
+        if b.scope() == "shared"
+    )
+    arch = str(target.arch)
+    most = max((c.shared_block_kib for c in CHIPS.values() if c.capability == arch), default=None)
+    for what, needed, limit in (
+        ("shared memory of scope 'shared'", static, STATIC_SHARED_KIB),
+        ("shared memory", static + launch.shared, most),
+    ):
+        if limit and needed > limit * 1024:
+            raise ValueError(
+                f"{launch.name} takes {needed:,} bytes of {what} per block; "
+                f"at most {limit * 1024:,} are allowed on {arch}"
+            )
 
 
 def _explained(error):

@@ -1,0 +1,92 @@
+"""Schedules of convolution: right at every shape, and clear where they cannot be."""
+
+import functools
+
+import pytest
+
+import d2ltvm
+from d2ltvm import conv_schedules, devices, lowering
+
+# Output and input channels, image, kernel, padding, stride. Tiles divide none but the first.
+SHAPES = [
+    (16, 8, 16, 3, 1, 1),
+    (17, 5, 21, 3, 0, 2),
+    (3, 3, 63, 3, 1, 1),
+    (4, 4, 7, 5, 2, 1),
+    (8, 8, 6, 1, 0, 1),
+    (1, 1, 1, 1, 0, 1),
+]
+SCHEDULES = {
+    "default": conv_schedules.default_sch,
+    "tiling": conv_schedules.tiling,
+    "vthread": conv_schedules.vthread,
+    "split": functools.partial(
+        conv_schedules.conv_split, channels=4, warps=2, parts=2, depth=2, lanes=8
+    ),
+}
+
+
+def error_of(sch, shape, target=None):
+    oc, ic, _, k, p, s = shape
+    inputs = d2ltvm.get_conv_data(oc, ic, shape[2], k, p, s)[:2]
+    return d2ltvm.check(
+        d2ltvm.build(sch, target),
+        inputs,
+        lambda x, w: d2ltvm.conv_reference(x, w, p, s),
+        2 * ic * k * k,
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_element_on_a_gpu_or_pocl(name, shape):
+    assert error_of(SCHEDULES[name](*shape), shape) < 1e-6
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (64, 48, 12, 3, 1, 1)], ids=str)
+def test_every_element_on_the_cpu(shape):
+    assert error_of(conv_schedules.cpu_conv(*shape), shape, "llvm") < 1e-6
+
+
+def test_tiles_that_do_not_divide_the_kernel_are_named():
+    tiles = {"tile_c": (1, 1, 1), "tile_h": (1, 1, 1), "tile_w": (1, 1, 1)}
+    with pytest.raises(ValueError, match=r"tile_rw is \(1, 2\); its product has to divide k = 3"):
+        conv_schedules.conv_tiled(4, 4, 8, 3, 1, 1, **tiles, tile_rw=(1, 2))
+    with pytest.raises(ValueError, match=r"tile_rh is \(3, 3\)"):
+        conv_schedules.conv_tiled(4, 4, 8, 3, 1, 1, **tiles, tile_rh=(3, 3))
+
+
+@pytest.mark.parametrize("tile", [(0, 1, 1, 1), (1, 1, 1, 1.5)])
+def test_tiles_are_positive_integers(tile):
+    with pytest.raises(ValueError, match=r"a size of tile = .* is .*; a positive integer"):
+        d2ltvm.conv_in_tiles(4, 4, 8, 8, 3, 3, tile=tile)
+
+
+def test_one_part_is_no_split():
+    with pytest.raises(ValueError, match="parts is 1; two or more are allowed"):
+        conv_schedules.conv_split(4, 4, 8, 3, 1, 1, parts=1)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"warps": 8}, "2048 threads per block.*at most 1024"),
+        ({"warps": 4, "rows": 8, "depth": 16}, "bytes of shared memory per block; at most 232,448"),
+        ({"scope": "shared", "depth": 8}, "of scope 'shared' per block; at most 49,152"),
+    ],
+)
+def test_too_much_for_the_chip(options, message):
+    sch = conv_schedules.conv_split(128, 128, 32, 3, 1, 1, **options)
+    with pytest.raises(ValueError, match=message):
+        lowering.lower(lowering.as_module(sch), devices.as_target("sm_90"))
+
+
+def test_conflicts_of_the_tiled_convolution_and_their_cure():
+    """As an H200 counts them; the record is that of the chapter on bank conflicts."""
+    tables = {
+        f.__name__: d2ltvm.traffic(f(64, 64, 64, 3, 1, 1), "sm_90")
+        for f in (conv_schedules.tiling, conv_schedules.vthread)
+    }
+    _, wavefronts, conflicts = tables["tiling"].total("read", "shared")
+    assert (wavefronts, conflicts) == (688_128, 98_304)
+    assert tables["vthread"].total("read", "shared")[2] == 0
