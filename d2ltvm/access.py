@@ -122,9 +122,16 @@ def traffic(sch, arch=None, config=None):
             index that depends on data, or spills to local memory.
         ValueError: NVRTC does not know `arch`.
     """
-    target = devices.as_target(arch or "sm_80")
-    lowered = lowering.lower(lowering.as_module(sch), target, config)
-    return of_lowered(lowered) if arch is None else compiled(lowered, arch)
+    if arch is None:
+        return of_lowered(_as_written(sch, config))
+    lowered = lowering.lower(lowering.as_module(sch), devices.as_target(arch), config)
+    return compiled(lowered, arch)
+
+
+def _as_written(sch, config=None):
+    """A lowered kernel whose accesses are all loads and stores: none is a call of cp.async."""
+    target = devices.as_target("sm_80")
+    return lowering.lower(lowering.as_module(sch), target, config, asynchronous=False)
 
 
 def compiled(lowered, arch, code=None):
@@ -227,7 +234,7 @@ def request(sch, tensor, kind="read", number=0):
         ValueError: the kernel has no such load or store.
         NotImplementedError: as for `traffic`.
     """
-    lowered = lowering.lower(lowering.as_module(sch), devices.as_target("sm_80"))
+    lowered = _as_written(sch)
     places = [(launched, site) for launched in _launched(lowered) for site in launched.walk.sites]
     found = [(m, site) for m, site in places if (site.tensor, site.kind) == (tensor, kind)]
     if not 0 <= number < len(found):
@@ -258,7 +265,7 @@ def touched(sch, tensor, kind="read", block=(0, 0, 0)):
         ValueError: the kernel takes no such tensor, has no such access to it, or no such block.
         NotImplementedError: as for `traffic`, or the block makes too many accesses to list.
     """
-    lowered = lowering.lower(lowering.as_module(sch), devices.as_target("sm_80"))
+    lowered = _as_written(sch)
     params = {p.name: p for p in lowered.params}
     if tensor not in params:
         raise ValueError(f"tensor is {tensor!r}; the kernel takes {', '.join(params)}")

@@ -74,7 +74,7 @@ class Lowered:
         return imports[0].inspect_source() if imports else self.executable.mod.inspect_source("ll")
 
 
-def lower(mod, target, config=None):
+def lower(mod, target, config=None, asynchronous=True):
     """Compile a module for a target and read off its launches.
 
     Args:
@@ -82,6 +82,8 @@ def lower(mod, target, config=None):
         target: a `tvm.target.Target`.
         config: options of TVM's PassContext. Where a schedule asks for asynchronous copies and the
             architecture has them, `tirx.use_async_copy` is set without being told.
+        asynchronous: whether to make asynchronous copies at all; others go through registers, and
+            have the same addresses.
 
     Returns:
         A `Lowered`.
@@ -92,7 +94,7 @@ def lower(mod, target, config=None):
     """
     if target.kind.name == "opencl":
         mod = _with_static_shared_memory(mod)
-    mod, options = _asynchronous(mod, target)
+    mod, options = _asynchronous(mod, target, asynchronous)
     config = {**options, **(config or {})}
     capture = _AfterSplit()
     with tvm.transform.PassContext(config=config, instruments=[capture]):
@@ -109,13 +111,13 @@ def lower(mod, target, config=None):
 ASYNC = "software_pipeline_async_stages"  # how a schedule asks for asynchronous copies
 
 
-def _asynchronous(mod, target):
+def _asynchronous(mod, target, allowed):
     """The module and the options that it needs, where it asks for asynchronous copies."""
     loops = find(mod["main"].body, "For")
     if not any(ASYNC in loop.annotations for loop in loops):
         return mod, {}
     arch = re.fullmatch(r"sm_(\d+)[af]?", str(getattr(target, "arch", "")))
-    if target.kind.name == "cuda" and arch and int(arch[1]) >= 80:
+    if allowed and target.kind.name == "cuda" and arch and int(arch[1]) >= 80:
         # The rewriting of storage would give shared memory a vector type, which the pass that makes
         # cp.async of its copies does not understand.
         return mod, {"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True}

@@ -298,3 +298,12 @@ def test_too_many_combinations_are_refused():
     third = indices.Sum(frozenset([(indices.Op("FloorDiv", (total, indices.constant(3))), 1)]))
     with pytest.raises(NotImplementedError, match="a: 100000, b: 100000"):
         indices.combinations([indices.Shift(third)], {"a": (0, 10**5), "b": (0, 10**5)})
+
+
+def test_asynchronous_copies_are_counted_as_written_too():
+    plain, pipelined = (
+        by_name(d2ltvm.traffic(schedules.matmul_vthread(128, 128, 32, stages=stages)))
+        for stages in (1, 2)
+    )
+    assert plain == pipelined
+    assert plain["read A"].requests == 128 * 32 // 32
