@@ -188,10 +188,59 @@ def tvm_conv(func, p=0, s=1, target=None):
     def prepare(n, data, weight, out):
         oc, ic, k, _ = weight.shape
         kernel = build(func(oc, ic, data.shape[1], k, p, s), target)
-        check(kernel, (data, weight), lambda x, w: conv_reference(x, w, p, s), 2 * ic * k * k)
+        _verify_conv(kernel, data, weight, p, s)
         return kernel.bind(data, weight, out)
 
     return prepare
+
+
+def check_conv(func, shapes, target=None):
+    """Build a scheduled convolution at several shapes, and compare every element with NumPy.
+
+    >>> d2ltvm.check_conv(default_sch, [(16, 8, 16, 3, 1, 1)])
+    (16, 8, 16, 3, 1, 1): relative error under 1e-6: True
+
+    Args:
+        func: function of oc, ic, n, k, p and s that returns a schedule of a convolution.
+        shapes: tuples of these six.
+        target: as for `d2ltvm.build`.
+
+    Raises:
+        WrongResultError: an element is further from the reference than the 2 ic k^2 roundings that
+            went into it explain.
+    """
+    for shape in shapes:
+        oc, ic, n, k, p, s = shape
+        data, weight, _ = get_conv_data(oc, ic, n, k, p, s)
+        error = _verify_conv(build(func(*shape), target), data, weight, p, s)
+        print(f"{shape}: relative error under 1e-6: {error < 1e-6}")
+
+
+def _verify_conv(kernel, data, weight, p, s):
+    terms = 2 * weight[0].size  # a multiplication and an addition for each
+    return check(kernel, (data, weight), lambda x, w: conv_reference(x, w, p, s), terms)
+
+
+def bench_convs(channels, funcs, n=64, k=3):
+    """Time scheduled convolutions beside cuDNN's on the GPU, in turns.
+
+    >>> d2ltvm.measure("conv/steps", lambda: d2ltvm.bench_convs([64], {"default": default_sch}))
+
+    Args:
+        channels: numbers of channels, in and out alike.
+        funcs: functions of oc, ic, n, k, p and s that return a schedule, by legend.
+        n: height and width of the image, which are kept.
+        k: height and width of the kernels.
+
+    Returns:
+        What `bench_together` returns, in µs.
+    """
+    p = (k - 1) // 2
+    ours = {legend: tvm_conv(func, p, target="cuda") for legend, func in funcs.items()}
+    contenders = {"cuDNN": baselines.torch_conv(p), **ours}
+    return bench_together(
+        channels, contenders, lambda c: get_conv_data(c, c, n, k, p), xlabel="channels"
+    )
 
 
 def bench_vector_add_tvm(func, sizes, target=None):

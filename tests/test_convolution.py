@@ -62,9 +62,12 @@ def test_packed_convolution_is_the_same(stride):
     d2ltvm.check(kernel, (x, k), lambda x, k: d2ltvm.conv_reference(x, k, 1, stride), terms=72)
 
 
-def plain(oc, ic, n, k, p, s):
-    X, K, Y, _ = d2ltvm.conv(oc, ic, n, n, k, k, p, p, s, s)
-    return d2ltvm.schedule((X, K, Y))
+def plain_tensors(oc, ic, n, k, p, s):
+    return d2ltvm.conv(oc, ic, n, n, k, k, p, p, s, s)[:3]
+
+
+def plain(*shape):
+    return d2ltvm.schedule(plain_tensors(*shape))
 
 
 def test_convolutions_are_checked_before_they_are_timed():
@@ -134,3 +137,15 @@ def test_data_have_the_sizes_of_the_convolution():
 def test_what_is_no_convolution_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_check_conv_says_what_it_checked(capsys):
+    d2ltvm.check_conv(plain, [(4, 3, 9, 3, 1, 2)], "llvm")
+    assert capsys.readouterr().out == "(4, 3, 9, 3, 1, 2): relative error under 1e-6: True\n"
+
+    def doubled(*shape):
+        X, K, Y = plain_tensors(*shape)
+        return d2ltvm.schedule((X, K, te.compute(Y.shape, lambda *i: 2 * Y(*i), name="twice")))
+
+    with pytest.raises(d2ltvm.WrongResultError):
+        d2ltvm.check_conv(doubled, [(4, 3, 9, 3, 1, 1)], "llvm")
