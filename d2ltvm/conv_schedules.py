@@ -11,7 +11,7 @@ from d2ltvm.schedules import bind_thread, pipeline, split_axis
 
 
 def default_sch(oc, ic, n, k, p, s):
-    """Convolution: a row a block, a column a thread, all channels one after another."""
+    """Convolution: a row a block, a column a thread, channels in turn."""
     X, K, Y, _ = conv(oc, ic, n, n, k, k, p, p, s, s)
     sch = schedule([X, K, Y])
     if p:
@@ -23,7 +23,7 @@ def default_sch(oc, ic, n, k, p, s):
 
 
 def cpu_conv(oc, ic, n, k, p, s, toc=32, tic=16, rows=8, width=8):
-    """Convolution on the CPU: packed channels, `width` pixels by `toc` channels in registers."""
+    """Convolution on the CPU, packed: `width` pixels by `toc` channels."""
     toc, tic = math.gcd(oc, toc), math.gcd(ic, tic)
     X, K, Y, *_ = conv_pack(oc, ic, n, n, k, k, p, p, toc, tic, s, s)
     sch = schedule([X, K, Y])
@@ -80,7 +80,7 @@ VTHREADS = ("vthread.z", "vthread.y", "vthread.x")
 
 
 def conv_fetch(sch, copy, rank, threads, runs=False):
-    """Share out a copy's last `rank` loops: neighbours to neighbouring threads, or in runs."""
+    """Share out a copy's last `rank` loops, neighbour by neighbour or in runs."""
     fused = sch.fuse(*sch.get_loops(copy)[-rank:])
     if runs:
         *axes, _ = sch.split(fused, [*threads, None])
@@ -90,7 +90,7 @@ def conv_fetch(sch, copy, rank, threads, runs=False):
 
 
 def conv_loops(sch, sums, output, reduction):
-    """Tile a convolution; returns the threads' loop, and those at which copies are made."""
+    """Tile a convolution; returns the loops at which its stages are computed."""
     axes = sch.get_loops(sums)
     blocks, virtual, threads, each = zip(
         *(split_axis(tile, sch, axis) for tile, axis in zip(output, axes[:3], strict=True)),
@@ -106,9 +106,10 @@ def conv_loops(sch, sums, output, reduction):
 
 
 def conv_tiled(
-    oc, ic, n, k, p, s, tile_c, tile_h, tile_w, tile_rc=(1, 1), tile_rh=(1, 1), tile_rw=(1, 1)
+    oc, ic, n, k, p, s, tile_c, tile_h, tile_w,
+    tile_rc=(1, 1), tile_rh=(1, 1), tile_rw=(1, 1),
 ):  # fmt: skip
-    """Convolution: tiles are (virtual threads, threads, elements), and two levels of reduction."""
+    """Convolution; a tile is (virtual threads, threads, elements)."""
     for name, tile in (("tile_rh", tile_rh), ("tile_rw", tile_rw)):
         if k % math.prod(tile):
             raise ValueError(f"{name} is {tile}; its product has to divide k = {k}")
@@ -129,12 +130,12 @@ def conv_tiled(
 
 
 def tiling(oc, ic, n, k, p, s):
-    """Convolution: 8 channels, 2 rows and 4 columns a thread; kernels read along their rows."""
+    """Convolution: 8 channels, 2 rows, 4 columns a thread; along kernel rows."""
     return conv_tiled(oc, ic, n, k, p, s, (1, 4, 8), (1, 2, 2), (1, 16, 4), tile_rw=(1, k))
 
 
 def vthread(oc, ic, n, k, p, s):
-    """Convolution: as `tiling`, but read along columns, with two virtual threads across."""
+    """Convolution: along kernel columns, with two virtual threads across."""
     return conv_tiled(oc, ic, n, k, p, s, (1, 4, 8), (1, 2, 2), (2, 16, 2), tile_rh=(1, k))
 
 
@@ -144,8 +145,8 @@ def conv_split(
 ):  # fmt: skip
     """Convolution: `parts` groups of threads share the input channels of one tile.
 
-    A thread has `channels` by `rows` sums, a warp `lanes` columns; `warps` of them lie along the
-    output channels. A round takes `depth` input channels for each group.
+    A thread has `channels` by `rows` sums, a warp `lanes` columns. Along the output
+    channels there are `warps`. A round takes `depth` input channels for each group.
     """
     if parts < 2:
         raise ValueError(f"parts is {parts}; two or more are allowed")
@@ -172,7 +173,7 @@ def conv_split(
 
 
 def split_loops(sch, partial, sizes):
-    """Tile the partial sums; returns the loops of tiles, threads, rounds and kernel columns."""
+    """Tile partial sums; returns loops of tiles, threads, rounds, kernel columns."""
     channels, rows, warps, lanes = sizes
     c, y, x, rounds, part, ric, rkh, rkw = sch.get_loops(partial)
     bc, warp, c = split_axis([warps, channels], sch, c)
