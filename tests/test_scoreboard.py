@@ -1,6 +1,7 @@
 """The scoreboard, from records and from measurements."""
 
 import json
+import math
 
 import pytest
 
@@ -61,3 +62,12 @@ def test_the_figures_that_the_book_promises_are_in_the_records():
         best = broadcast.at("wide, two rows", n)
         assert best >= 1.4 * broadcast.at("PyTorch", n)
         assert n < 8192 or best >= 0.95 * broadcast.at("copy of B", n)
+    product = d2ltvm.load("matmul/sizes")
+    assert list(product.values) == [2048, 4096, 8192]
+    assert (product["warp tiles"] >= 0.9 * product["cuBLAS"]).all()
+    ratios = []
+    for c in (16, 32, 64, 128, 256):
+        race = d2ltvm.load(f"conv/best_{c}")
+        best = min(time[0] for name, time in race.series.items() if name != "cuDNN")
+        ratios.append(race.at("cuDNN", c) / best)
+    assert min(ratios) >= 0.7 and math.prod(ratios) >= 0.9 ** len(ratios)
