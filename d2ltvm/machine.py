@@ -477,9 +477,10 @@ def _permute(m, i, results, sources, carries):
     total = np.zeros_like(both)
     for k in range(4):
         digit = int(digits, 0) >> 4 * k & 0xF
-        if digit > 7:  # the sign of a byte, eight times
-            return {}
-        total |= (both >> U64(8 * digit) & U64(0xFF)) << U64(8 * k)
+        byte = both >> U64(8 * (digit & 7)) & U64(0xFF)
+        if digit > 7:  # its sign, eight times
+            byte = (byte >> U64(7)) * U64(0xFF)
+        total |= byte << U64(8 * k)
     return _named(results, total)
 
 

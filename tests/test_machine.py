@@ -212,3 +212,6 @@ def test_threads_part_and_meet_again():
 def test_prmt_takes_bytes_of_two_registers():
     m = run("MOV R1, 0x44332211", "MOV R2, 0x88776655", "PRMT R3, R1, 0x1054, R2", "EXIT")
     assert m.registers["R3"].tolist() == [0x22116655] * 64
+    m = run("MOV R1, 0x7fff8001", "PRMT R3, R1, 0x9910, RZ", "PRMT R4, R1, 0xbb32, RZ", "EXIT")
+    assert m.registers["R3"].tolist() == [0xFFFF8001] * 64
+    assert m.registers["R4"].tolist() == [0x00007FFF] * 64
