@@ -7,7 +7,7 @@ can prepare a driver before anything touches the GPU.
 import importlib
 import importlib.util
 
-from d2ltvm.environment import use_all_cores
+from d2ltvm.threads import use_all_cores
 
 use_all_cores()
 

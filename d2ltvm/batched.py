@@ -6,9 +6,9 @@ channels, height, width).
 """
 
 import numpy as np
-from tvm import te, tirx
+from tvm import te
 
-from d2ltvm.convolution import conv_out_size, conv_reference
+from d2ltvm.convolution import conv_out_size, conv_reference, with_border
 from d2ltvm.ops import check_length
 
 
@@ -39,12 +39,7 @@ def conv_hwcn(batch, oc, ic, n, k, p=0, s=1, dtype="float32"):
     on = _check(batch, oc, ic, n, k, p, s)
     X = te.placeholder((n, n, ic, batch), dtype, name="X")
     K = te.placeholder((k, k, ic, oc), dtype, name="K")
-
-    def padded(y, x, c, image):
-        inside = te.all(y >= p, y < n + p, x >= p, x < n + p)
-        return te.if_then_else(inside, X[y - p, x - p, c, image], tirx.const(0, dtype))
-
-    PaddedX = te.compute((n + 2 * p, n + 2 * p, ic, batch), padded, name="PaddedX")
+    PaddedX = with_border(X, {0: p, 1: p})
     ric, rkh, rkw = (te.reduce_axis((0, m), r) for r, m in (("ric", ic), ("rkh", k), ("rkw", k)))
 
     def element(y, x, c, image):
@@ -85,13 +80,7 @@ def conv_nhwcnc(batch, oc, ic, n, k, p=0, s=1, block=16):
     ib, ob, nb = ic // block, oc // block, batch // block
     X = te.placeholder((nb, n, n, ib, block, block), "float16", name="X")
     K = te.placeholder((k, k, ib, ob, block, block), "float16", name="K")
-
-    def padded(b, y, x, cb, image, c):
-        inside = te.all(y >= p, y < n + p, x >= p, x < n + p)
-        return te.if_then_else(inside, X[b, y - p, x - p, cb, image, c], tirx.const(0, "float16"))
-
-    shape = (nb, n + 2 * p, n + 2 * p, ib, block, block)
-    PaddedX = te.compute(shape, padded, name="PaddedX")
+    PaddedX = with_border(X, {1: p, 2: p})
     axes = {"rib": ib, "rkh": k, "rkw": k, "ric": block}
     rib, rkh, rkw, ric = (te.reduce_axis((0, size), name) for name, size in axes.items())
 

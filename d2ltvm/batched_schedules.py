@@ -8,7 +8,7 @@ import math
 
 from d2ltvm.batched import conv_hwcn
 from d2ltvm.ops import schedule
-from d2ltvm.schedules import bind_thread, pipeline, split_axis
+from d2ltvm.schedules import bind_thread, fetch, pipeline, split_axis
 
 
 def hwcn_tiled(
@@ -44,9 +44,7 @@ def hwcn_tiled(
     for values, copy in ((XL, XX), (KL, KK)):
         sch.compute_at(values, inner)
         sch.compute_at(copy, rounds)
-        _, tx, v = split_axis([threads, 4], sch, sch.fuse(*sch.get_loops(copy)[-2:]))
-        sch.bind(tx, "threadIdx.x")
-        sch.vectorize(v)
+        fetch(sch, copy, threads, 4)
     for copy in (XL, KL, result):
         sch.vectorize(sch.get_loops(copy)[-1])
     sch.decompose_reduction(sums, rounds)

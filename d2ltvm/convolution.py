@@ -80,14 +80,21 @@ def padding(X, ph, pw, val=0):
         raise ValueError(f"X has shape {tuple(X.shape)}; two dimensions or more are allowed")
     _check_from(0, "ph", ph)
     _check_from(0, "pw", pw)
-    *outer, nh, nw = (int(size) for size in X.shape)
+    return with_border(X, {len(X.shape) - 2: ph, len(X.shape) - 1: pw}, val)
+
+
+def with_border(X, border, val=0):
+    """`padding` of any dimensions: `border` has how much by the dimension's number."""
+    sizes = [int(size) for size in X.shape]
+    shape = [size + 2 * border.get(k, 0) for k, size in enumerate(sizes)]
 
     def element(*index):
-        *before, y, x = index
-        inside = te.all(y >= ph, y < nh + ph, x >= pw, x < nw + pw)
-        return te.if_then_else(inside, X(*before, y - ph, x - pw), tirx.const(val, X.dtype))
+        bounds = [(index[k] >= b, index[k] < sizes[k] + b) for k, b in border.items()]
+        source = [i - border[k] if k in border else i for k, i in enumerate(index)]
+        inside = te.all(*(bound for pair in bounds for bound in pair))
+        return te.if_then_else(inside, X(*source), tirx.const(val, X.dtype))
 
-    return te.compute((*outer, nh + 2 * ph, nw + 2 * pw), element, name="PaddedX")
+    return te.compute(shape, element, name="PaddedX")
 
 
 def conv(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1):
@@ -129,16 +136,7 @@ def conv(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1):
     X = te.placeholder((ic, nh, nw), name="X")
     K = te.placeholder((oc, ic, kh, kw), name="K")
     PaddedX = padding(X, ph, pw) if ph or pw else X
-    ric, rkh, rkw = (
-        te.reduce_axis((0, size), name=name)
-        for name, size in (("ric", ic), ("rkh", kh), ("rkw", kw))
-    )
-
-    def element(c, i, j):
-        x = PaddedX[ric, i * sh + rkh, j * sw + rkw]
-        return te.sum(x * K[c, ric, rkh, rkw], axis=[ric, rkh, rkw])
-
-    return X, K, te.compute((oc, *sizes), element, name="Y"), PaddedX
+    return X, K, _convolved(PaddedX, K, (oc, *sizes), sh, sw, "Y"), PaddedX
 
 
 def conv_in_tiles(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1, tile=(1, 1, 1, 1)):
@@ -187,16 +185,7 @@ def conv_in_tiles(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1, tile=(1, 1, 1,
     shape = (IC, (OH - 1) * sh + kh, (OW - 1) * sw + kw)
     PaddedX = te.compute(shape, image, name="PaddedX")
     PaddedK = te.compute((OC, IC, kh, kw), kernels, name="PaddedK")
-    ric, rkh, rkw = (
-        te.reduce_axis((0, size), name=name)
-        for name, size in (("ric", IC), ("rkh", kh), ("rkw", kw))
-    )
-
-    def element(c, i, j):
-        x = PaddedX[ric, i * sh + rkh, j * sw + rkw]
-        return te.sum(x * PaddedK[c, ric, rkh, rkw], axis=[ric, rkh, rkw])
-
-    Sums = te.compute((OC, OH, OW), element, name="Sums")
+    Sums = _convolved(PaddedX, PaddedK, (OC, OH, OW), sh, sw, "Sums")
     return X, K, te.compute((oc, oh, ow), lambda c, i, j: Sums[c, i, j], name="Y")
 
 
@@ -274,6 +263,21 @@ def conv_reference(x, k, p=0, s=1):
     padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, k.shape[2:], axis=(1, 2))
     return np.tensordot(k, windows[:, ::sh, ::sw], axes=((1, 2, 3), (0, 3, 4)))
+
+
+def _convolved(image, kernels, shape, sh, sw, name):
+    """The sums of a convolution, of an image that has its borders."""
+    names = ("ric", "rkh", "rkw")
+    ric, rkh, rkw = (
+        te.reduce_axis((0, int(size)), name=r)
+        for r, size in zip(names, kernels.shape[1:], strict=True)
+    )
+
+    def element(c, i, j):
+        x = image[ric, i * sh + rkh, j * sw + rkw]
+        return te.sum(x * kernels[c, ric, rkh, rkw], axis=[ric, rkh, rkw])
+
+    return te.compute(shape, element, name=name)
 
 
 def _check_from(least, name, value):

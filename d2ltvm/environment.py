@@ -1,8 +1,6 @@
-"""Which packages are installed, which combinations fail, and how many threads to use."""
+"""Which packages are installed, and which combinations are known to fail."""
 
-import os
 from importlib import metadata
-from pathlib import Path
 
 # apache-tvm-ffi 0.1.15.post1 and post2 end `Schedule.tensorize` of apache-tvm 0.27 in a
 # segmentation fault; 0.1.14.post0 and post1 do not.
@@ -51,33 +49,3 @@ def forbidden(versions):
             "pip install 'numpy==1.26.4', or pip uninstall mxnet"
         )
     return problems
-
-
-def cores(folder="/sys/devices/system/cpu"):
-    """Processor cores that this process may run on; hardware threads of one core count once.
-
-    Args:
-        folder: where Linux says which hardware threads share a core.
-
-    Returns:
-        Their number, an int.
-    """
-    if not hasattr(os, "sched_getaffinity"):
-        return os.cpu_count() or 1
-    found = set()
-    for cpu in os.sched_getaffinity(0):
-        try:
-            found.add(Path(folder, f"cpu{cpu}", "topology/thread_siblings_list").read_text())
-        except OSError:
-            found.add(cpu)
-    return len(found)
-
-
-def use_all_cores():
-    """Let TVM and OpenMP, which MXNet uses, start a thread for each core, unless told otherwise.
-
-    Both take half of what the system calls processors, in the belief that two of them are one core.
-    Of a virtual machine's processors that is often wrong. It has to be said before they start.
-    """
-    for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS"):
-        os.environ.setdefault(name, str(cores()))

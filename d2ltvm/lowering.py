@@ -195,12 +195,13 @@ class _AfterSplit:
 
 def _read_host(main):
     """Launches of the host function, and the buffers it allocates for them."""
-    temporaries = tuple(
-        Param(b.name, tuple(int(s) for s in b.shape), str(b.dtype), True)
-        for b in (node.buffer for node in find(main.body, "AllocBuffer"))
-    )
+    temporaries = tuple(_temporary(alloc.buffer) for alloc in find(main.body, "AllocBuffer"))
     calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.call_ffi_kernel"]
     return tuple(_read_launch(call) for call in calls), temporaries
+
+
+def _temporary(buffer):
+    return Param(buffer.name, tuple(int(s) for s in buffer.shape), str(buffer.dtype), True)
 
 
 def _read_launch(call):
@@ -248,11 +249,7 @@ def _check_shared(launch, kernel, target):
     if target.kind.name != "cuda":
         return
     buffers = [alloc.buffer for alloc in find(kernel.body, "AllocBuffer")]
-    static = sum(
-        math.prod(int(size) for size in b.shape) * (tvm.DataType(b.dtype).bits // 8)
-        for b in buffers
-        if b.scope() == "shared"
-    )
+    static = sum(_temporary(buffer).nbytes for buffer in buffers if buffer.scope() == "shared")
     arch = str(target.arch)
     most = max((c.shared_block_kib for c in CHIPS.values() if c.capability == arch), default=None)
     for what, needed, limit in (

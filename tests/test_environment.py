@@ -1,9 +1,6 @@
 """What is installed, and what is pinned."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -70,25 +67,3 @@ def test_mxnet_under_numpy_2_is_named():
     (problem,) = environment.forbidden({"mxnet": "1.9.1", "numpy": "2.5.2"})
     assert "cannot be imported" in problem
     assert environment.forbidden({"mxnet": "1.9.1", "numpy": "1.26.4"}) == []
-
-
-def test_hardware_threads_of_one_core_count_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5}, raising=False)
-    for cpu, siblings in ((0, "0-1"), (1, "0-1"), (2, "2-3")):
-        folder = tmp_path / f"cpu{cpu}" / "topology"
-        folder.mkdir(parents=True)
-        (folder / "thread_siblings_list").write_text(siblings)
-    assert environment.cores(tmp_path) == 3  # the last one says nothing of itself
-
-
-@pytest.mark.parametrize("told", [None, "1"])
-def test_tvm_starts_a_thread_for_each_core(told):
-    script = """
-import d2ltvm, tvm
-print(tvm.get_global_func("runtime.NumThreads")(), d2ltvm.environment.cores())"""
-    names = ("TVM_NUM_THREADS", "OMP_NUM_THREADS")
-    others = {name: value for name, value in os.environ.items() if name not in names}
-    env = {**others, "PYTHONPATH": str(book.ROOT), **({names[0]: told} if told else {})}
-    run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
-    threads, cores = map(int, run.stdout.split())
-    assert threads == (int(told) if told else cores)
