@@ -165,14 +165,22 @@ def torch_conv(p=0, s=1):
 
     That is cuDNN's, the best of all that its benchmark mode tries, in float32 proper: TF32 is off.
     """
+    prepare = torch_conv_batch(p, s)
+    return lambda n, data, weight, out: prepare(n, data[None], weight)
 
-    def prepare(n, data, weight, out):
+
+def torch_conv_batch(p=0, s=1):
+    """The same of a batch of images in NCHW; float16 in cuDNN's own layout, channels last."""
+
+    def prepare(n, images, weights):
         torch = torch_cuda()
         cudnn = torch.backends.cudnn
         cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32 = True, 0, False
-        x, w = (torch.from_numpy(array).cuda() for array in (data[None], weight))
+        x, w = (torch.from_numpy(array).cuda() for array in (images, weights))
+        if x.dtype == torch.float16:
+            x, w = (t.contiguous(memory_format=torch.channels_last) for t in (x, w))
         # The search goes by the clock, and the first kernels of a process are slow to load. So it
-        # is rehearsed on an image that is one row higher.
+        # is rehearsed on images that are one row higher.
         torch.nn.functional.conv2d(torch.nn.functional.pad(x, (0, 0, 0, 1)), w, stride=s, padding=p)
 
         def run():

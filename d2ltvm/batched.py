@@ -6,7 +6,7 @@ channels, height, width).
 """
 
 import numpy as np
-from tvm import te
+from tvm import te, tirx
 
 from d2ltvm.convolution import conv_out_size, conv_reference, with_border
 from d2ltvm.ops import check_length
@@ -49,8 +49,8 @@ def conv_hwcn(batch, oc, ic, n, k, p=0, s=1, dtype="float32"):
     return X, K, te.compute((on, on, oc, batch), element, name="Y"), PaddedX
 
 
-def conv_nhwcnc(batch, oc, ic, n, k, p=0, s=1, block=16):
-    """Convolution of a batch in blocks of images by channels: float16 in, float32 out.
+def conv_nhwcnc(batch, oc, ic, n, k, p=0, s=1, block=16, dtype="float16"):
+    """Convolution of a batch in blocks of images by channels, float32 out.
 
     >>> X, K, Y, PaddedX = d2ltvm.conv_nhwcnc(256, 512, 256, 14, 3, 1, 1)
     >>> X.shape, K.shape
@@ -65,11 +65,14 @@ def conv_nhwcnc(batch, oc, ic, n, k, p=0, s=1, block=16):
         p: rows and columns of zeros on each side.
         s: stride.
         block: height and width of a block, 16 for TensorCores' instructions.
+        dtype: element type of `X` and `K`.
 
     Returns:
         te tensors `X` of shape `(batch / block, n, n, ic / block, block, block)`, the last two
         image and channel; `K` of shape `(k, k, ic / block, oc / block, block, block)`, the last two
-        input and output channel; `Y`, like `X` with `oc`; and `PaddedX`.
+        input and output channel; `Y`, like `X` with `oc`; and `PaddedX`, which has an axis for
+        each of the kernel's axes too, after height and width: what is under the kernel there. An
+        index is then a loop variable and not a sum of two, which `tensorize` asks for.
 
     Raises:
         ValueError: as for `conv_hwcn`, or a number is no multiple of the block.
@@ -78,18 +81,31 @@ def conv_nhwcnc(batch, oc, ic, n, k, p=0, s=1, block=16):
     for name, size in (("batch", batch), ("oc", oc), ("ic", ic)):
         _check_block(name, size, block)
     ib, ob, nb = ic // block, oc // block, batch // block
-    X = te.placeholder((nb, n, n, ib, block, block), "float16", name="X")
-    K = te.placeholder((k, k, ib, ob, block, block), "float16", name="K")
-    PaddedX = with_border(X, {1: p, 2: p})
+    X = te.placeholder((nb, n, n, ib, block, block), dtype, name="X")
+    K = te.placeholder((k, k, ib, ob, block, block), dtype, name="K")
+    PaddedX = _under_kernel(X, on, k, p, s)
     axes = {"rib": ib, "rkh": k, "rkw": k, "ric": block}
     rib, rkh, rkw, ric = (te.reduce_axis((0, size), name) for name, size in axes.items())
 
     def element(b, y, x, cb, image, c):
-        value = PaddedX[b, y * s + rkh, x * s + rkw, rib, image, ric].astype("float32")
+        value = PaddedX[b, y, x, rkh, rkw, rib, image, ric].astype("float32")
         weight = K[rkh, rkw, rib, cb, ric, c].astype("float32")
         return te.sum(value * weight, axis=[rib, rkh, rkw, ric])
 
     return X, K, te.compute((nb, on, on, ob, block, block), element, name="Y"), PaddedX
+
+
+def _under_kernel(X, on, k, p, s):
+    """What of X is under each place of the kernel, for each pixel; zeros beyond its border."""
+    batch, n, _, *channels = X.shape
+
+    def element(b, y, x, i, j, *c):
+        row, column = y * s + i, x * s + j
+        inside = te.all(row >= p, row < n + p, column >= p, column < n + p)
+        value = X[(b, row - p, column - p, *c)]
+        return te.if_then_else(inside, value, tirx.const(0, X.dtype)) if p else value
+
+    return te.compute((batch, on, on, k, k, *channels), element, name="PaddedX")
 
 
 def to_hwcn(array):

@@ -1,19 +1,84 @@
-"""Schedules of convolution of batches in HWCN, where a tile is a piece of a matrix product.
+"""Schedules of convolution of batches, where a tile is a piece of a matrix product.
 
 For one pixel the kernels are a matrix of reduction by output channels, the images one of reduction
-by batch: "rows" are output channels here, "columns" images.
+by batch. In HWCN "rows" are output channels and "columns" images, in NHWCnc the other way round.
 """
 
 import math
 
-from d2ltvm.batched import conv_hwcn
+import tvm.s_tir.tensor_intrin.cuda as wmma
+
+from d2ltvm import fragments, tensor_intrinsics
+from d2ltvm.batched import conv_hwcn, conv_nhwcnc
+from d2ltvm.conv_schedules import BLOCKS
 from d2ltvm.ops import schedule
 from d2ltvm.schedules import bind_thread, fetch, pipeline, split_axis
 
 
+def hwcn_blocks(batch, oc, ic, n, k, p=0, s=1, tile=8, threads=8, step=8, vthreads=2):
+    """Convolution in HWCN: a block's tile in shared memory, four strided pieces a thread.
+
+    A block of `threads` squared computes `tile * threads` output channels and images of one pixel,
+    `step` input channels at a time.
+
+    Raises:
+        ValueError: a tile does not divide its size, or as for `conv_hwcn`.
+    """
+    tensors = conv_hwcn(batch, oc, ic, n, k, p, s)
+    side = tile * threads
+    check_tiles(("oc", oc, side), ("batch", batch, side), ("ic", ic, step))
+    sch, (sums, XX, KK, XL, KL, result) = hwcn_caches(tensors, "shared")
+    y, x, c, image, ric, rkh, rkw = sch.get_loops(sums)
+    by, vy, ty, c = split_axis([vthreads, threads, tile // vthreads], sch, c)
+    bx, vx, tx, image = split_axis([vthreads, threads, tile // vthreads], sch, image)
+    rounds, inner = split_axis([step], sch, ric)
+    sch.reorder(y, x, by, bx, vy, vx, ty, tx, rounds, rkh, rkw, inner, c, image)
+    tags = ("vthread.y", "vthread.x", "threadIdx.y", "threadIdx.x")
+    bind_thread(sch, (sch.fuse(y, x), by, bx, vy, vx, ty, tx), (*BLOCKS, *tags))
+    sch.reverse_compute_at(result, tx)
+    for values, copy in ((XL, XX), (KL, KK)):
+        sch.compute_at(values, inner)
+        sch.compute_at(copy, rkw)
+        channel, element = sch.get_loops(copy)[-2:]
+        ty, _ = sch.split(channel, [threads, None])
+        tx, _, vector = sch.split(element, [threads, None, 4])
+        sch.reorder(ty, tx, _)
+        bind_thread(sch, (ty, tx), ("threadIdx.y", "threadIdx.x"))
+        sch.vectorize(vector)
+    sch.decompose_reduction(sums, rounds)
+    return sch
+
+
+def hwcn_caches(tensors, scope):
+    """A schedule of a convolution in HWCN with its copies, and its blocks.
+
+    Those of X and K in shared memory, of these in registers, and the sums' own.
+    """
+    sch = schedule(tensors[:3])
+    sums = sch.get_sblock("Y")
+    XX, KK = (sch.cache_read(sums, k, scope) for k in (0, 1))
+    sch.compute_inline("PaddedX")
+    XL, KL = (sch.cache_read(sums, k, "local") for k in (0, 1))
+    return sch, (sums, XX, KK, XL, KL, sch.cache_write(sums, 0, "local"))
+
+
+def check_stages(stages, rounds):
+    """Raise a ValueError unless there is a round for each stage."""
+    if not 1 <= stages <= rounds:
+        raise ValueError(f"stages is {stages}; 1 to {rounds}, the rounds there are, are allowed")
+
+
+def check_tiles(*sizes):
+    """Raise a ValueError unless each size, of (name, size, tile), is a multiple of its tile."""
+    for name, size, tile in sizes:
+        if size % tile:
+            raise ValueError(f"{name} is {size}; a multiple of the tile, {tile}, is allowed")
+
+
 def hwcn_tiled(
     batch, oc, ic, n, k, p=0, s=1,
-    rows=(4, 2, 4, 4), columns=(2, 4, 8, 4), depth=8, stages=2, interleave=True, scope="shared.dyn",
+    rows=(2, 4, 4, 4), columns=(2, 2, 8, 4), depth=32, stages=2,
+    interleave=False, scope="shared.dyn",
 ):  # fmt: skip
     """Convolution in HWCN: `rows` and `columns` are pieces, warps, lanes, elements.
 
@@ -27,17 +92,11 @@ def hwcn_tiled(
         ValueError: a tile does not divide its size, or as for `conv_hwcn`.
     """
     tensors = conv_hwcn(batch, oc, ic, n, k, p, s)
-    for name, size, tile in (("oc", oc, rows), ("batch", batch, columns), ("ic", ic, (depth,))):
-        if size % math.prod(tile):
-            raise ValueError(
-                f"{name} is {size}; a multiple of the tile, {math.prod(tile)}, is allowed"
-            )
-    sch = schedule(tensors[:3])
-    sums = sch.get_sblock("Y")
-    XX, KK = (sch.cache_read(sums, k, scope) for k in (0, 1))
-    sch.compute_inline("PaddedX")
-    XL, KL = (sch.cache_read(sums, k, "local") for k in (0, 1))
-    result = sch.cache_write(sums, 0, "local")
+    check_tiles(
+        ("oc", oc, math.prod(rows)), ("batch", batch, math.prod(columns)), ("ic", ic, depth)
+    )
+    check_stages(stages, k * k * ic // depth)
+    sch, (sums, XX, KK, XL, KL, result) = hwcn_caches(tensors, scope)
     thread, rounds, inner = hwcn_loops(sch, sums, rows, columns, depth, interleave)
     sch.reverse_compute_at(result, thread)
     threads = math.prod((*rows[1:3], *columns[1:3]))
@@ -70,3 +129,184 @@ def hwcn_loops(sch, sums, rows, columns, depth, interleave):
     tags = ("blockIdx.z", "blockIdx.y", "blockIdx.x", "vthread.y", "vthread.x", "threadIdx.x")
     bind_thread(sch, (pixel, by, bx, vy, vx, thread), tags)
     return thread, sch.fuse(rkh, rkw, ko), ki
+
+
+def wmma_tiled(
+    batch, oc, ic, n, k, p=0, s=1,
+    rows=(2, 4), columns=(4, 4), depth=2, stages=1, pad=0, tensorized=True,
+):  # fmt: skip
+    """Convolution in NHWCnc by TensorCores' wmma; `rows` and `columns` are warps, fragments.
+
+    >>> sch = wmma_tiled(256, 512, 256, 14, 3, 1, 1, stages=4)
+
+    Args:
+        depth: blocks of input channels in a round.
+        stages: tiles in shared memory at once; from two on they are fetched asynchronously.
+        pad: elements to leave free behind each row of 16 in shared memory, a multiple of 8.
+        tensorized: whether to use wmma; without, all threads of a warp do the same in loops, in
+            float32, as any device can.
+
+    Raises:
+        ValueError: a tile does not divide its size, or as for `conv_nhwcnc`.
+    """
+    sch = nhwcnc(batch, oc, ic, n, k, p, s, (rows, columns, depth), stages, tensorized)
+    sums = sch.get_sblock("Y")
+    scopes = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
+    scopes = scopes if tensorized else ("local",) * 3
+    warp, rounds, inner, each = nhwcnc_loops(sch, sums, rows, columns, depth)
+    result = sch.cache_write(sums, 0, scopes[2])
+    copies, values = nhwcnc_caches(sch, sums, "shared.dyn", scopes[:2], rounds, inner)
+    sch.reverse_compute_at(result, warp, preserve_unit_loops=True)
+    for copy in copies:
+        fetch_blocks(sch, copy, rows[0] * columns[0])
+        if pad:
+            sch.storage_align(copy, 0, -2, 16, pad)
+    init = sch.decompose_reduction(sums, rounds)
+    if tensorized:
+        unroll_outside(sch, (inner, *each), (*values, result, init), 2)
+        tensorize_all(sch, (init, *values, sums, result), WMMA)
+    if stages > 1:
+        pipeline(sch, rounds, stages)
+    return sch
+
+
+WMMA = (
+    wmma.WMMA_FILL_16x16x16_F32_INTRIN,
+    wmma.WMMA_LOAD_16x16x16_F16_A_DYN_INTRIN,
+    wmma.WMMA_LOAD_16x16x16_F16_B_DYN_INTRIN,
+    wmma.WMMA_SYNC_16x16x16_f16f16f32_INTRIN,
+    wmma.WMMA_STORE_16x16x16_F32_GLOBAL_INTRIN,
+)
+
+
+def mma_tiled(
+    batch, oc, ic, n, k, p=0, s=1,
+    rows=(2, 4), columns=(2, 4), depth=2, stages=4, ahead=True,
+):  # fmt: skip
+    """Convolution in NHWCnc by `mma.sync` and `ldmatrix`, from swizzled tiles.
+
+    Args: as for `wmma_tiled`, and
+        ahead: whether to load the next fragments while the last ones are multiplied, which takes
+            a depth of two or more and three stages or more.
+
+    Raises:
+        ValueError: a tile does not divide its size, or as for `conv_nhwcnc`.
+    """
+    if ahead and (depth < 2 or stages < 3):
+        raise ValueError(f"ahead takes depth 2 and 3 stages or more; they are {depth}, {stages}")
+    sch = nhwcnc(batch, oc, ic, n, k, p, s, (rows, columns, depth), stages)
+    sums = sch.get_sblock("Y")
+    warp, rounds, inner, each = nhwcnc_loops(sch, sums, rows, columns, depth)
+    outer = sch.blockize(sch.get_loops(sums)[-3])
+    copies, values = nhwcnc_caches(sch, outer, "shared.dyn", ("warp",) * 2, rounds, inner)
+    result = sch.cache_write(outer, 0, "warp")
+    sch.reverse_compute_at(result, warp, preserve_unit_loops=True)
+    for copy in copies:
+        fetch_blocks(sch, copy, rows[0] * columns[0])
+    sch.decompose_reduction(outer, rounds)
+    init = sch.get_sblock("Y_init")
+    spread(sch, copies, values, result)
+    unroll_outside(sch, each, (*values, result, init), 2)
+    tensorize_all(sch, (init, *values, sums, result), tensor_intrinsics.NAMES)
+    sch.unroll(inner)
+    if ahead:
+        look_ahead(sch, rounds, inner, stages)
+    elif stages > 1:
+        pipeline(sch, rounds, stages)
+    return sch
+
+
+def nhwcnc(batch, oc, ic, n, k, p, s, tiles, stages, half=True):
+    """A schedule of a convolution in NHWCnc whose sizes are multiples of the tiles."""
+    rows, columns, depth = tiles
+    check_tiles(
+        ("batch", batch, 16 * math.prod(rows)),
+        ("oc", oc, 16 * math.prod(columns)),
+        ("ic", ic, 16 * depth),
+    )
+    check_stages(stages, k * k * ic // (16 * depth))
+    dtype = "float16" if half else "float32"
+    return schedule(conv_nhwcnc(batch, oc, ic, n, k, p, s, dtype=dtype)[:3])
+
+
+def nhwcnc_loops(sch, sums, rows, columns, depth):
+    """Tile a convolution in NHWCnc; returns loops of warps, rounds, reduction, and fragments."""
+    b, y, x, c, image, oc, rib, rkh, rkw, ric = sch.get_loops(sums)
+    by, wy, b = split_axis(rows, sch, b)
+    bx, wx, c = split_axis(columns, sch, c)
+    ko, inner = split_axis([depth], sch, rib)
+    sch.reorder(y, x, by, bx, wy, wx, rkh, rkw, ko, inner, b, c, image, oc, ric)
+    pixel, warp, rounds = sch.fuse(y, x), sch.fuse(wy, wx), sch.fuse(rkh, rkw, ko)
+    bind_thread(sch, (pixel, by, bx, warp), (*BLOCKS, "threadIdx.y"))
+    return warp, rounds, inner, (b, c)
+
+
+def nhwcnc_caches(sch, block, scope, fragment_scopes, rounds, inner):
+    """Copies of X and K in shared memory, for a round, and of these in fragments."""
+    copies = [sch.cache_read(block, k, scope) for k in (0, 1)]
+    values = [sch.cache_read(block, k, kind) for k, kind in enumerate(fragment_scopes)]
+    sch.compute_inline("PaddedX")
+    for value, copy in zip(values, copies, strict=True):
+        sch.compute_at(value, inner, preserve_unit_loops=True)
+        sch.compute_at(copy, rounds)
+    return copies, values
+
+
+def fetch_blocks(sch, copy, warps):
+    """Share out the copy of a round's blocks, eight elements a thread at a time."""
+    outside = 5  # the loops of pixel, block (two), warp and round
+    step, ty, tx, v = split_axis([warps, 32, 8], sch, sch.fuse(*sch.get_loops(copy)[outside:]))
+    bind_thread(sch, (ty, tx), ("threadIdx.y", "threadIdx.x"))
+    sch.unroll(step)
+    sch.vectorize(v)
+
+
+def spread(sch, copies, values, result):
+    """Swizzle the tiles in shared memory, and spread fragments over lanes and registers."""
+    for copy in copies:
+        sch.transform_layout(
+            copy, ("write", 0), lambda *i: (*i[:-1], fragments.swizzled(*i[-2:])),
+            assume_injective_transform=True,
+        )  # fmt: skip
+    XF, KF = values
+    for block, side, lanes in (
+        (XF, "write", lambda i, j: fragments.lane_a(i, j)),
+        # Sixteen columns are two fragments.
+        (KF, "write", lambda i, j: (j // 8, *fragments.lane_b(i, j))),
+        (result, "read", lambda i, j: (j // 8, *fragments.lane_c(i, j))),
+    ):
+        sch.transform_layout(block, (side, 0), on_last_two(lanes))
+
+
+def on_last_two(lanes):
+    """A function of all indices that leaves them as they are, but for the last two."""
+    return lambda *i: (*i[:-2], *lanes(*i[-2:]))
+
+
+def tensorize_all(sch, blocks, names):
+    """Put intrinsics in the place of the innermost loops: three of the sums', two of others."""
+    for block, rank, name in zip(blocks, (2, 2, 2, 3, 2), names, strict=True):
+        sch.tensorize(sch.get_loops(block)[-rank], name)
+
+
+def unroll_outside(sch, loops, blocks, rank):
+    """Unroll loops, and those of blocks between the warp's and the last `rank`: registers
+    cannot be indexed."""
+    for block in blocks:
+        loops = (*loops, *sch.get_loops(block)[:-rank])
+    for loop in loops:
+        kind, extent = sch.get(loop).kind, int(sch.get(loop).extent)
+        if kind == 0 and extent <= 16 and not sch.get(loop).annotations:
+            sch.unroll(loop)
+
+
+def look_ahead(sch, rounds, inner, stages):
+    """Fetch tiles `stages` - 1 rounds ahead, and fragments one step."""
+    sch.annotate(inner, "software_pipeline_stage", [0, 0, 1])
+    sch.annotate(inner, "software_pipeline_order", [0, 1, 2])
+    # The steps of a round are three statements then: its first loads, which are made with the
+    # round before, all others, and the last product.
+    stage = [0, 0, stages - 2, stages - 1, stages - 1]
+    sch.annotate(rounds, "software_pipeline_stage", stage)
+    sch.annotate(rounds, "software_pipeline_order", [0, 1, 3, 2, 4])
+    sch.annotate(rounds, "software_pipeline_async_stages", [0])

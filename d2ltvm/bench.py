@@ -7,11 +7,11 @@ GFLOPS.
 
 import numpy as np
 
-from d2ltvm import baselines
+from d2ltvm import baselines, batched
 from d2ltvm.checking import WrongResultError, check
 from d2ltvm.clock import time_together
 from d2ltvm.convolution import conv_gflop, conv_reference
-from d2ltvm.data import get_abc, get_bcast_data, get_conv_data
+from d2ltvm.data import get_abc, get_bcast_data, get_conv_batch, get_conv_data
 from d2ltvm.devices import as_target
 from d2ltvm.errors import MissingError
 from d2ltvm.kernel import build
@@ -241,6 +241,82 @@ def bench_convs(channels, funcs, n=64, k=3):
     return bench_together(
         channels, contenders, lambda c: get_conv_data(c, c, n, k, p), xlabel="channels"
     )
+
+
+def bench_batched(funcs, shape, batches=None, layout="hwcn"):
+    """Time scheduled convolutions of a batch beside cuDNN's on the GPU, in turns.
+
+    >>> d2ltvm.bench_batched({"tutorial": hwcn_blocks}, (256, 512, 256, 14, 3, 1, 1))
+
+    Args:
+        funcs: functions of batch, oc, ic, n, k, p and s that return a schedule, by legend.
+        shape: these seven.
+        batches: sizes of the batch in place of the shape's own.
+        layout: 'hwcn', in float32, or 'nhwcnc', in float16 with float32 sums.
+
+    Returns:
+        What `bench_together` returns, in µs.
+    """
+    batch, *sizes = shape
+    dtype = {"hwcn": "float32", "nhwcnc": "float16"}[layout]
+    contenders = {"cuDNN": baselines.torch_conv_batch(*sizes[-2:])}
+    contenders.update(
+        {legend: tvm_conv_batch(func, *sizes[-2:], layout) for legend, func in funcs.items()}
+    )
+
+    def data(batch):
+        return get_conv_batch(batch, *sizes[:4], dtype)
+
+    return bench_together(batches or [batch], contenders, data, xlabel="batch")
+
+
+def tvm_conv_batch(func, p=0, s=1, layout="hwcn", target="cuda"):
+    """A scheduled convolution of a batch, as a contender for `bench_together`.
+
+    Args:
+        func: function of batch, oc, ic, n, k, p and s that returns a schedule.
+        p: zeros on each side of the image.
+        s: stride.
+        layout: 'hwcn' or 'nhwcnc'.
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        A function of a size, which it has no use for, and arrays in NCHW and OIHW. It builds the
+        kernel, checks every fifth image, and returns the launch.
+    """
+
+    def prepare(n, images, weights):
+        oc, ic, k, _ = weights.shape
+        kernel = build(func(len(images), oc, ic, images.shape[2], k, p, s), target)
+        change, back = _LAYOUTS[layout]
+        inputs = [f(a) for f, a in zip(change, (images, weights), strict=True)]
+        out = np.full(kernel.params[2].shape, np.nan, "float32")
+        kernel(*inputs, out)
+        _verify_batch(back(out)[::5], images[::5], weights, p, s)
+        return kernel.bind(*inputs, out)
+
+    return prepare
+
+
+_LAYOUTS = {
+    "hwcn": ((batched.to_hwcn, batched.to_hwcn), batched.from_hwcn),
+    "nhwcnc": ((batched.to_nhwcnc, batched.to_hwioio), batched.from_nhwcnc),
+}
+_exact = {}  # references by what identifies them: each takes seconds
+
+
+def _verify_batch(got, images, weights, p, s):
+    key = (images.shape, weights.shape, images.dtype, p, s, float(images.sum()))
+    if key not in _exact:
+        exact = [a.astype("float64") for a in (images, weights)]
+        _exact.clear()
+        _exact[key] = [
+            batched.conv_batch_reference(*f(exact), p, s) for f in (list, lambda a: map(np.abs, a))
+        ]
+    want, most = _exact[key]
+    terms = 2 * weights[0].size
+    if not np.all(np.abs(got - want) <= terms * np.finfo("float32").eps / 2 * most):
+        raise WrongResultError(f"Y is not the convolution within {terms} roundings")
 
 
 def bench_vector_add_tvm(func, sizes, target=None):

@@ -96,6 +96,25 @@ def get_conv_data(oc, ic, n, k, p=0, s=1, constructor=None):
     return _construct(constructor, data, weight, np.full((oc, on, on), np.nan, "float32"))
 
 
+def get_conv_batch(batch, oc, ic, n, k, dtype="float32"):
+    """A batch of random images in NCHW, and random kernels in OIHW.
+
+    >>> images, weights = d2ltvm.get_conv_batch(8, 64, 3, 32, 3)
+    >>> images.shape, weights.shape
+    ((8, 3, 32, 32), (64, 3, 3, 3))
+
+    Args:
+        batch: number of images.
+        oc: output channels.
+        ic: input channels.
+        n: height and width of the images.
+        k: height and width of the kernels.
+        dtype: element type; numbers are standard normal, with a fixed seed, and rounded to it.
+    """
+    arrays = _normal((batch, ic, n, n), (oc, ic, k, k))
+    return [array.astype(dtype) for array in arrays]
+
+
 def _normal(*shapes):
     rng = np.random.default_rng(0)
     return [rng.standard_normal(shape, "float32") for shape in shapes]

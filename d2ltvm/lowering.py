@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
+from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from d2ltvm.chips import CHIPS
 
@@ -95,18 +96,63 @@ def lower(mod, target, config=None, asynchronous=True):
     if target.kind.name == "opencl":
         mod = _with_static_shared_memory(mod)
     mod, options = _asynchronous(mod, target, asynchronous)
+    warp = _uses_warp_memory(mod)
+    if warp:
+        # LowerWarpMemory wants buffers outside the threads, where the rewriting of storage puts
+        # them, and does not see through names for parts of an index.
+        options.update({"tirx.disable_storage_rewrite": False, "tirx.disable_cse_tir": True})
     config = {**options, **(config or {})}
     capture = _AfterSplit()
     with tvm.transform.PassContext(config=config, instruments=[capture]):
         try:
-            executable = tvm.compile(mod, target=target)
+            executable = tvm.compile(mod, target=target, tir_pipeline=PIPELINE if warp else "s_tir")
         except Exception as error:
             if capture.mod:  # too much of something is said better here than by the CUDA compiler
                 _read(capture.mod, target)
             raise _explained(error) from error
     launches, temporaries, kernels = _read(capture.mod, target)
+    if warp:
+        kernels = {n: _lower_warp_memory(tvm.IRModule({n: f}))[n] for n, f in kernels.items()}
     return Lowered(executable, parameters(mod), launches, temporaries, kernels)
 
+
+PIPELINE = "d2ltvm"  # TVM's, with the pass below in place of its LowerWarpMemory
+
+
+def _pipeline():
+    """TVM's passes, but all buffers of scope `warp` become registers.
+
+    LowerWarpMemory of TVM 0.27 takes the first one in a sequence and leaves those behind it, which
+    would then be 32 times too large and indexed by the lane: local memory, not registers.
+    """
+    passes, host, _ = tvm.tirx.get_tir_pipeline("s_tir")
+
+    def device():
+        transform = tvm.tirx.transform
+        warp = tvm.transform.module_pass(lambda mod, _: _lower_warp_memory(mod), opt_level=0)
+        return tvm.transform.Sequential([warp, transform.StmtSimplify(), transform.LowerIntrin()])
+
+    return passes, host, device
+
+
+def _lower_warp_memory(mod):
+    """The module with each buffer of scope `warp` spread over the registers of the lanes."""
+    while any(
+        alloc.buffer.scope() == "warp"
+        for function in mod.functions.values()
+        for alloc in find(function.body, "AllocBuffer")
+    ):
+        mod = tvm.tirx.transform.LowerWarpMemory()(mod)
+    return mod
+
+
+def _uses_warp_memory(mod):
+    """Whether a schedule has a buffer of scope `warp`."""
+    blocks = find(mod["main"].body, "SBlock")
+    return any(b.scope() == "warp" for block in blocks for b in block.alloc_buffers)
+
+
+register_tir_pipeline(PIPELINE, _pipeline)
 
 ASYNC = "software_pipeline_async_stages"  # how a schedule asks for asynchronous copies
 

@@ -60,8 +60,9 @@ class Machine:
         padded = -(-threads // WARP) * WARP
         lane = np.arange(padded)
         self.alive = np.tile(lane < threads, len(blocks))
+        laneid = np.tile(lane % WARP, len(blocks)).astype(U32)
         self.zero, self.nobody = np.zeros(len(self.alive), U32), np.zeros(len(self.alive), bool)
-        self.special = {"SR_CgaCtaId": self.zero, "SRZ": self.zero}
+        self.special = {"SR_CgaCtaId": self.zero, "SRZ": self.zero, "SR_LANEID": laneid}
         for k, axis in enumerate("XYZ"):
             thread, lane = lane % launch.block[k], lane // launch.block[k]
             self.special[f"SR_TID.{axis}"] = np.tile(thread, len(blocks)).astype(U32)

@@ -14,6 +14,7 @@ MEMORY = {
     "LDG": (("global", "read"),),
     "STG": (("global", "write"),),
     "LDS": (("shared", "read"),),
+    "LDSM": (("shared", "read"),),  # ldmatrix: a lane's address is that of a row of 16 bytes
     "STS": (("shared", "write"),),
     "LDGSTS": (("shared", "write"), ("global", "read")),
 }
@@ -23,7 +24,7 @@ WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 SILENT = ("BAR", "BSSY", "BSYNC", "WARPSYNC", "NOP", "YIELD", "DEPBAR", "LDGDEPBAR", "MEMBAR")
 JUMPS = ("BRA", "CALL", "EXIT")
 # What touches memory in ways that are not followed here.
-UNKNOWN_MEMORY = ("LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED", "LDSM", "LDL", "STL", "UTMALDG")
+UNKNOWN_MEMORY = ("LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED", "LDL", "STL", "UTMALDG")
 UNKNOWN_JUMPS = ("BRX", "JMP", "RET", "BREAK", "KILL", "UBLKCP")
 
 _LINE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?)(U?P\w+) +)?([A-Z][\w.]*)(?: (.*?))? ;")
@@ -60,7 +61,9 @@ class Instruction:
 
     @property
     def width(self):
-        """Bytes that a thread moves, if it is a load or store."""
+        """Bytes at a lane's address that a load or store moves."""
+        if self.name == "LDSM":
+            return 16
         return next((WIDTHS[part] for part in self.parts[1:] if part in WIDTHS), 4)
 
     def writes(self):
@@ -116,7 +119,7 @@ class Instruction:
 
     def _results(self):
         """How many registers the result fills."""
-        if self.name in ("LDG", "LDS", "LDC", "ULDC"):
+        if self.name in ("LDG", "LDS", "LDSM", "LDC", "ULDC"):
             return max(1, self.width // 4)
         if self.name == "CS2R":
             return 1 if "32" in self.parts else 2

@@ -11,7 +11,9 @@ SCOPES = {"": "global", "global": "global", "shared": "shared", "shared.dyn": "s
 PRIVATE = ("local",)  # registers of a thread, which are no business of the memory
 
 # Calls that are given a pointer, and may do anything with it.
-POINTERS = ("address_of", "tvm_access_ptr", "tvm_load_matrix_sync", "ptx_cp_async", "call_extern")
+POINTERS = ("address_of", "tvm_access_ptr", "ptx_cp_async", "call_extern")
+# TensorCores' work on registers of a warp.
+ON_REGISTERS = ("tvm_fill_fragment", "tvm_mma_sync", "mma")
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Walk:
     def _do_AttrStmt(self, node):
         if node.attr_key == "thread_extent":
             self._known[node.node.var.name] = indices.variable(node.node.thread_tag)
+            if node.node.thread_tag == "threadIdx.x":
+                self._lane = node.node.var
         self._statement(node.body)
 
     def _do_Bind(self, node):
@@ -160,11 +164,38 @@ class Walk:
         if name == "tvm_storage_sync":
             self.barriers.update(self._loops)
             self._syncs += 1
+        elif name in ON_REGISTERS:
+            return
+        elif name in ("tvm_load_matrix_sync", "tvm_store_matrix_sync", "ldmatrix"):
+            return self._fragment(name, list(node.args))
         elif any(name.startswith(pointer) for pointer in POINTERS) or name.startswith("ptx"):
             raise NotImplementedError(f"cannot follow {name}, which is given a pointer")
         for argument in node.args:
             if isinstance(argument, tvm.ir.Expr):
                 self._expression(argument)
+
+    def _fragment(self, name, args):
+        """What a fragment's load or store accesses: 16 bytes a lane, or four times 8.
+
+        `ldmatrix` says so; wmma leaves it to the compiler, which makes `ldmatrix` of its loads, and
+        stores pairs of float32 where `mma.sync` leaves them.
+        """
+        lane = self._lane
+        if name == "ldmatrix":
+            return self._through(args[5], args[6], 8, "read")
+        pointer, stride, layout = args[5:]
+        if layout.value != "row_major":
+            raise NotImplementedError(f"{name} of a matrix that is {layout.value}")
+        if name == "tvm_load_matrix_sync":
+            return self._through(pointer, lane % 16 * stride + lane // 16 * 8, 8, "read")
+        for row in (lane // 4, lane // 4 + 8):
+            for column in (lane % 4 * 2, lane % 4 * 2 + 8):
+                self._through(pointer, row * stride + column, 2, "write")
+
+    def _through(self, pointer, place, lanes, kind):
+        """An access of neighbouring elements at a place behind a `tvm_access_ptr`."""
+        _, data, offset, *_ = pointer.args
+        self._site(data.args[0], [tvm.tirx.Ramp(offset + place, 1, lanes)], kind)
 
     def _site(self, buffer, index, kind):
         scope = buffer.ty.storage_scope

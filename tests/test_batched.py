@@ -98,8 +98,8 @@ def test_tiled_schedule_of_hwcn(shape, options):
 def test_sizes_that_the_tile_does_not_divide_are_named():
     for shape, message in (
         ((256, 500, 256), "oc is 500; a multiple of the tile, 128, is allowed"),
-        ((200, 512, 256), "batch is 200; a multiple of the tile, 256, is allowed"),
-        ((256, 512, 100), "ic is 100; a multiple of the tile, 8, is allowed"),
+        ((200, 512, 256), "batch is 200; a multiple of the tile, 128, is allowed"),
+        ((256, 512, 100), "ic is 100; a multiple of the tile, 32, is allowed"),
     ):
         with pytest.raises(ValueError, match=message):
             batched_schedules.hwcn_tiled(*shape, 14, 3, 1, 1)
@@ -113,4 +113,125 @@ def test_the_tutorial_layer_keeps_the_data_path_below_the_arithmetic():
     )
     conflicts = report.traffic.total("read", "shared")[2]
     assert conflicts == 0 and report.bound[0] == "FP32"
-    assert report.seconds["L1 and shared"] < report.seconds["FP32"] / 2
+    assert report.seconds["L1 and shared"] < report.seconds["FP32"]
+
+
+@pytest.mark.parametrize("shape", [(32, 32, 8, 4, 3, 1, 1), (64, 32, 16, 5, 3, 0, 2)], ids=str)
+def test_the_tutorials_schedule_of_hwcn(shape):
+    batch, oc, ic, n, k, p, s = shape
+    sch = batched_schedules.hwcn_blocks(*shape, tile=8, threads=4, step=4)
+    images, weights = (d2ltvm.to_hwcn(a) for a in data(batch, oc, ic, n, k))
+    terms = 2 * ic * k * k
+    error = d2ltvm.check(d2ltvm.build(sch), (images, weights), hwcn_reference(p, s), terms)
+    assert error < 1e-6
+
+
+WMMA, MMA = batched_schedules.wmma_tiled, batched_schedules.mma_tiled
+
+
+def named(value):
+    return getattr(value, "__name__", str(value))
+
+
+TENSORIZED = [
+    (WMMA, {}),
+    (WMMA, {"stages": 2, "pad": 8}),
+    (MMA, {"stages": 3}),
+    (MMA, {"stages": 2, "ahead": False}),
+]
+HALF_SHAPES = [(32, 32, 32, 4, 3, 1, 1), (64, 32, 64, 5, 3, 0, 2), (32, 64, 128, 3, 1, 0, 1)]
+
+
+def check_nhwcnc(run, shape, dtype="float16"):
+    """Run a kernel on blocks, on poisoned output; every element against NumPy in float64."""
+    batch, oc, ic, n, k, p, s = shape
+    images, weights = data(batch, oc, ic, n, k, dtype)
+    exact = [a.astype("float64") for a in (images, weights)]
+    wanted = d2ltvm.conv_batch_reference(*exact, p, s)
+    out = np.full(d2ltvm.to_nhwcnc(wanted).shape, np.nan, "float32")
+    run(d2ltvm.to_nhwcnc(images), d2ltvm.to_hwioio(weights), out)
+    most = d2ltvm.conv_batch_reference(*map(np.abs, exact), p, s)
+    roundings = ic * k * k * (1 if dtype == "float16" else 2)  # products of float16 are exact
+    error = np.abs(d2ltvm.from_nhwcnc(out) - wanted)
+    assert (error <= roundings * np.finfo("float32").eps / 2 * most).all()
+
+
+@pytest.mark.parametrize("shape", HALF_SHAPES, ids=str)
+@pytest.mark.parametrize("schedule, options", TENSORIZED, ids=named)
+def test_tensor_core_schedules_emulated(schedule, options, shape):
+    sch = schedule(*shape, rows=(1, 2), columns=(2, 1), **options)
+    check_nhwcnc(lambda *arrays: d2ltvm.emulate(sch, *arrays), shape)
+
+
+@pytest.mark.skipif(not d2ltvm.has_cuda(), reason="no GPU")
+@pytest.mark.parametrize("shape", HALF_SHAPES, ids=str)
+@pytest.mark.parametrize("schedule, options", TENSORIZED, ids=named)
+def test_tensor_core_schedules_on_the_gpu(schedule, options, shape):
+    kernel = d2ltvm.build(schedule(*shape, rows=(1, 2), columns=(2, 1), **options), "cuda")
+    check_nhwcnc(kernel, shape)
+
+
+def test_the_tiles_before_tensorization_run_anywhere():
+    shape = HALF_SHAPES[0]
+    sch = WMMA(*shape, rows=(1, 2), columns=(2, 1), tensorized=False)
+    check_nhwcnc(d2ltvm.build(sch), shape, "float32")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_fragments_stay_in_registers(arch):
+    """TVM's own pass leaves three of four arrays in local memory."""
+    kernel = d2ltvm.build(MMA(256, 512, 256, 14, 3, 1, 1), arch)
+    (resources,) = d2ltvm.resources(kernel.cubin(arch)).values()
+    assert resources.local == 0 and resources.registers < 256
+
+
+def test_wmma_compiles_for_the_first_tensor_cores_too():
+    kernel = d2ltvm.build(WMMA(256, 512, 256, 14, 3, 1, 1, stages=2), "sm_75")
+    assert "HMMA.1688.F32" in kernel.sass("sm_75") and "cp_async" not in kernel.code
+
+
+def test_conflicts_of_fragment_loads():
+    """What an H200 counts: 57,807,851 wavefronts, 28,910,230 and 28,913,320; stores apart."""
+    layer = (256, 512, 256, 14, 3, 1, 1)
+    wide = {"columns": (4, 4), "stages": 4}
+    for sch, wavefronts in (
+        (WMMA(*layer, **wide), 57_802_752),
+        (WMMA(*layer, pad=8, **wide), 28_901_376),
+        (MMA(*layer), 28_901_376),
+    ):
+        requests, passes, conflicts = d2ltvm.traffic(sch).total("read", "shared")
+        assert passes == wavefronts and conflicts == wavefronts - 4 * requests
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: MMA(16, 512, 256, 14, 3, 1, 1), "batch is 16; a multiple of the tile, 128"),
+        (lambda: WMMA(256, 512, 16, 14, 3, 1, 1), "ic is 16; a multiple of the tile, 32"),
+        (lambda: WMMA(256, 512, 32, 14, 1, stages=2), "stages is 2; 1 to 1, the rounds"),
+        (lambda: MMA(256, 512, 256, 14, 3, stages=2), "ahead takes depth 2 and 3 stages or more"),
+        (lambda: batched_schedules.hwcn_blocks(256, 512, 100, 14, 3), "ic is 100; a multiple"),
+    ],
+)
+def test_tiles_that_do_not_fit_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_emulation_names_what_it_cannot_take():
+    sch = WMMA(32, 32, 32, 4, 3, 1, 1, rows=(1, 2), columns=(2, 1))
+    with pytest.raises(ValueError, match="arrays are"):
+        d2ltvm.emulate(sch, np.zeros(3, "float16"))
+
+
+def test_a_wrong_lane_is_noticed(monkeypatch):
+    """The emulation follows the instruction's registers, not the schedule's idea of them."""
+    shape = HALF_SHAPES[0]
+    sch = MMA(*shape, rows=(1, 2), columns=(2, 1), stages=3)
+    fragments = d2ltvm.fragments
+    right = fragments.lane_a
+    monkeypatch.setitem(fragments._LANES, "matrix_a", lambda i, j: right(i, j ^ 2))
+    fragments._places.cache_clear()
+    with pytest.raises(AssertionError):
+        check_nhwcnc(lambda *arrays: d2ltvm.emulate(sch, *arrays), shape)
+    fragments._places.cache_clear()

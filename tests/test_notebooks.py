@@ -10,7 +10,7 @@ import prose_numbers
 import pytest
 
 import book
-from d2ltvm import conv_schedules, schedules
+from d2ltvm import batched_schedules, conv_schedules, schedules
 
 CHAPTERS = book.chapters()
 LONGEST_CELL = 40
@@ -113,7 +113,7 @@ def numbers_have_sources(notebook):
 
 def same_schedules(notebook):
     """A schedule that a chapter defines is the one that the package has."""
-    files = (schedules.__file__, conv_schedules.__file__)
+    files = (m.__file__ for m in (schedules, conv_schedules, batched_schedules))
     package = definitions("\n".join(Path(file).read_text() for file in files))
     for cell in book.code_cells(notebook):
         if "schedules" in book.tags(cell):
