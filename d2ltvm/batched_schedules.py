@@ -2,6 +2,7 @@
 
 For one pixel the kernels are a matrix of reduction by output channels, the images one of reduction
 by batch. In HWCN "rows" are output channels and "columns" images, in NHWCnc the other way round.
+All take batch, oc, ic, n, k, p and s, and raise a ValueError where a tile does not divide its size.
 """
 
 import math
@@ -16,13 +17,10 @@ from d2ltvm.schedules import bind_thread, fetch, pipeline, split_axis
 
 
 def hwcn_blocks(batch, oc, ic, n, k, p=0, s=1, tile=8, threads=8, step=8, vthreads=2):
-    """Convolution in HWCN: a block's tile in shared memory, four strided pieces a thread.
+    """Convolution in HWCN: shared tiles, and strided pieces for each thread.
 
-    A block of `threads` squared computes `tile * threads` output channels and images of one pixel,
-    `step` input channels at a time.
-
-    Raises:
-        ValueError: a tile does not divide its size, or as for `conv_hwcn`.
+    A block of `threads` squared takes `tile * threads` channels and images of one
+    pixel, `step` input channels at a time.
     """
     tensors = conv_hwcn(batch, oc, ic, n, k, p, s)
     side = tile * threads
@@ -82,14 +80,8 @@ def hwcn_tiled(
 ):  # fmt: skip
     """Convolution in HWCN: `rows` and `columns` are pieces, warps, lanes, elements.
 
-    Tiles in shared memory, several rounds ahead, and in registers, as in `schedules.matmul_tiled`.
-    A block computes one pixel, of some output channels and images.
-
-    >>> d2ltvm.report(hwcn_tiled(256, 512, 256, 14, 3, 1, 1), "H200").occupancy.warps
-    8
-
-    Raises:
-        ValueError: a tile does not divide its size, or as for `conv_hwcn`.
+    Tiles in shared memory, `stages` at once, of `depth` input channels, and in
+    registers, as in `schedules.matmul_tiled`. A block computes one pixel.
     """
     tensors = conv_hwcn(batch, oc, ic, n, k, p, s)
     check_tiles(
@@ -135,19 +127,11 @@ def wmma_tiled(
     batch, oc, ic, n, k, p=0, s=1,
     rows=(2, 4), columns=(4, 4), depth=2, stages=1, pad=0, tensorized=True,
 ):  # fmt: skip
-    """Convolution in NHWCnc by TensorCores' wmma; `rows` and `columns` are warps, fragments.
+    """Convolution in NHWCnc by wmma; `rows` and `columns` are warps, fragments.
 
-    >>> sch = wmma_tiled(256, 512, 256, 14, 3, 1, 1, stages=4)
-
-    Args:
-        depth: blocks of input channels in a round.
-        stages: tiles in shared memory at once; from two on they are fetched asynchronously.
-        pad: elements to leave free behind each row of 16 in shared memory, a multiple of 8.
-        tensorized: whether to use wmma; without, all threads of a warp do the same in loops, in
-            float32, as any device can.
-
-    Raises:
-        ValueError: a tile does not divide its size, or as for `conv_nhwcnc`.
+    A round takes `depth` blocks of input channels; `stages` of them are in shared
+    memory, with `pad` elements free behind each row of 16. Not `tensorized`, all
+    threads of a warp do the same in loops, in float32, as any device can.
     """
     sch = nhwcnc(batch, oc, ic, n, k, p, s, (rows, columns, depth), stages, tensorized)
     sums = sch.get_sblock("Y")
@@ -158,12 +142,12 @@ def wmma_tiled(
     copies, values = nhwcnc_caches(sch, sums, "shared.dyn", scopes[:2], rounds, inner)
     sch.reverse_compute_at(result, warp, preserve_unit_loops=True)
     for copy in copies:
-        fetch_blocks(sch, copy, rows[0] * columns[0])
+        fetch_blocks(sch, copy, rows[0] * columns[0], 8 if tensorized else 4)  # 16 bytes
         if pad:
             sch.storage_align(copy, 0, -2, 16, pad)
     init = sch.decompose_reduction(sums, rounds)
     if tensorized:
-        unroll_outside(sch, (inner, *each), (*values, result, init), 2)
+        unroll_fragments(sch, (inner, *each), values, (result, init))
         tensorize_all(sch, (init, *values, sums, result), WMMA)
     if stages > 1:
         pipeline(sch, rounds, stages)
@@ -185,12 +169,8 @@ def mma_tiled(
 ):  # fmt: skip
     """Convolution in NHWCnc by `mma.sync` and `ldmatrix`, from swizzled tiles.
 
-    Args: as for `wmma_tiled`, and
-        ahead: whether to load the next fragments while the last ones are multiplied, which takes
-            a depth of two or more and three stages or more.
-
-    Raises:
-        ValueError: a tile does not divide its size, or as for `conv_nhwcnc`.
+    As `wmma_tiled`; with `ahead`, the next fragments are loaded while the last ones
+    are multiplied.
     """
     if ahead and (depth < 2 or stages < 3):
         raise ValueError(f"ahead takes depth 2 and 3 stages or more; they are {depth}, {stages}")
@@ -206,7 +186,7 @@ def mma_tiled(
     sch.decompose_reduction(outer, rounds)
     init = sch.get_sblock("Y_init")
     spread(sch, copies, values, result)
-    unroll_outside(sch, each, (*values, result, init), 2)
+    unroll_fragments(sch, each, values, (result, init))
     tensorize_all(sch, (init, *values, sums, result), tensor_intrinsics.NAMES)
     sch.unroll(inner)
     if ahead:
@@ -252,10 +232,10 @@ def nhwcnc_caches(sch, block, scope, fragment_scopes, rounds, inner):
     return copies, values
 
 
-def fetch_blocks(sch, copy, warps):
-    """Share out the copy of a round's blocks, eight elements a thread at a time."""
+def fetch_blocks(sch, copy, warps, width=8):
+    """Share out the copy of a round's blocks, `width` elements a thread at a time."""
     outside = 5  # the loops of pixel, block (two), warp and round
-    step, ty, tx, v = split_axis([warps, 32, 8], sch, sch.fuse(*sch.get_loops(copy)[outside:]))
+    step, ty, tx, v = split_axis([warps, 32, width], sch, sch.fuse(*sch.get_loops(copy)[outside:]))
     bind_thread(sch, (ty, tx), ("threadIdx.y", "threadIdx.x"))
     sch.unroll(step)
     sch.vectorize(v)
@@ -289,14 +269,13 @@ def tensorize_all(sch, blocks, names):
         sch.tensorize(sch.get_loops(block)[-rank], name)
 
 
-def unroll_outside(sch, loops, blocks, rank):
-    """Unroll loops, and those of blocks between the warp's and the last `rank`: registers
-    cannot be indexed."""
-    for block in blocks:
-        loops = (*loops, *sch.get_loops(block)[:-rank])
+def unroll_fragments(sch, loops, values, sums):
+    """Unroll loops over a warp's fragments: registers cannot be indexed."""
+    inside = [(block, 6) for block in values] + [(block, 4) for block in sums]
+    for block, first in inside:  # behind the loops of pixel, block (two), warp, round, step
+        loops = (*loops, *sch.get_loops(block)[first:-2])
     for loop in loops:
-        kind, extent = sch.get(loop).kind, int(sch.get(loop).extent)
-        if kind == 0 and extent <= 16 and not sch.get(loop).annotations:
+        if int(sch.get(loop).extent) > 1:
             sch.unroll(loop)
 
 
