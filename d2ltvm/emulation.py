@@ -10,19 +10,18 @@ import itertools
 import operator
 
 import numpy as np
+import tvm
 
-from d2ltvm import devices, fragments
+from d2ltvm import devices, fragments, indices
 from d2ltvm.lowering import as_module, lower
 
 _BINARY = {
-    "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul,
-    "FloorDiv": operator.floordiv, "FloorMod": operator.mod,
-    "Div": operator.floordiv, "Mod": operator.mod,  # of indices, which are not negative
-    "Min": np.minimum, "Max": np.maximum, "And": np.logical_and, "Or": np.logical_or,
-    "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
-    "EQ": operator.eq, "NE": operator.ne, "RShift": operator.rshift, "LShift": operator.lshift,
-    "BitwiseAnd": operator.and_, "BitwiseOr": operator.or_, "BitwiseXor": operator.xor,
-}  # fmt: skip
+    **indices.OPERATIONS,
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Div": operator.floordiv,  # these two of indices, which are not negative
+    "Mod": operator.mod,
+}
 
 
 def emulate(sch, *arrays, arch="sm_80"):
@@ -160,8 +159,8 @@ class Block:
             return np.asarray(self.value(node.value)).astype(_dtype(node))
         if kind == "Not":
             return np.logical_not(self.value(node.a))
-        if kind == "Select" or (kind == "Call" and node.op.name.endswith("if_then_else")):
-            return self._choice(*getattr(node, "args", ()) or _parts(node))
+        if parts := indices.choice(node):
+            return self._choice(*parts)
         return self._unknown(node)
 
     def _choice(self, condition, first, second):
@@ -233,7 +232,7 @@ class Block:
 
     def _ldmatrix(self, turned, number, kind, data, first, pointer, offset):
         memory, start = self._pointer(pointer)
-        rows = (start + self.value(offset)).reshape(-1, int(number.value), 8, 1)[:, :, :, :]
+        rows = (start + self.value(offset)).reshape(-1, int(number.value), 8, 1)
         matrices = memory[rows + np.arange(8)]  # warps, matrices, rows, columns
         if turned.value:
             matrices = matrices.swapaxes(2, 3)
@@ -254,14 +253,5 @@ def _dtype(node):
     return str(node.ty.dtype).partition("x")[0]
 
 
-def _parts(select):
-    return select.condition, select.true_value, select.false_value
-
-
 def _lanes(index):
-    return int(index.lanes) if type(index).__name__ in ("Ramp", "Broadcast") else _inner(index)
-
-
-def _inner(index):
-    parts = [getattr(index, side) for side in ("a", "b") if hasattr(index, side)]
-    return max((_lanes(part) for part in parts), default=1)
+    return tvm.DataType(str(index.ty.dtype)).lanes
