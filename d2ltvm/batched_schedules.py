@@ -125,19 +125,21 @@ def hwcn_loops(sch, sums, rows, columns, depth, interleave):
 
 def wmma_tiled(
     batch, oc, ic, n, k, p=0, s=1,
-    rows=(2, 4), columns=(4, 4), depth=2, stages=1, pad=0, tensorized=True,
+    rows=(2, 4), columns=(4, 4), depth=2, stages=1, pad=0, row_of_taps=False, tensorized=True,
 ):  # fmt: skip
     """Convolution in NHWCnc by wmma; `rows` and `columns` are warps, fragments.
 
-    A round takes `depth` blocks of input channels; `stages` of them are in shared
-    memory, with `pad` elements free behind each row of 16. Not `tensorized`, all
+    A round takes `depth` blocks of input channels at one place of the kernel, or with
+    `row_of_taps` at all places of a row; `stages` of them are in shared memory, with
+    `pad` elements free behind each row of 16. Not `tensorized`, all
     threads of a warp do the same in loops, in float32, as any device can.
     """
-    sch = nhwcnc(batch, oc, ic, n, k, p, s, (rows, columns, depth), stages, tensorized)
+    tiles, taps = (rows, columns, depth), k if row_of_taps else 1
+    sch = nhwcnc(batch, oc, ic, n, k, p, s, tiles, stages, tensorized, taps)
     sums = sch.get_sblock("Y")
     scopes = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
     scopes = scopes if tensorized else ("local",) * 3
-    warp, rounds, inner, each = nhwcnc_loops(sch, sums, rows, columns, depth)
+    warp, rounds, inner, each = nhwcnc_loops(sch, sums, rows, columns, depth, row_of_taps)
     result = sch.cache_write(sums, 0, scopes[2])
     copies, values = nhwcnc_caches(sch, sums, "shared.dyn", scopes[:2], rounds, inner)
     sch.reverse_compute_at(result, warp, preserve_unit_loops=True)
@@ -196,27 +198,31 @@ def mma_tiled(
     return sch
 
 
-def nhwcnc(batch, oc, ic, n, k, p, s, tiles, stages, half=True):
-    """A schedule of a convolution in NHWCnc whose sizes are multiples of the tiles."""
+def nhwcnc(batch, oc, ic, n, k, p, s, tiles, stages, half=True, taps=1):
+    """A schedule of a convolution in NHWCnc whose sizes are multiples of the tiles.
+
+    A round takes `taps` places of the kernel.
+    """
     rows, columns, depth = tiles
     check_tiles(
         ("batch", batch, 16 * math.prod(rows)),
         ("oc", oc, 16 * math.prod(columns)),
         ("ic", ic, 16 * depth),
     )
-    check_stages(stages, k * k * ic // (16 * depth))
+    check_stages(stages, k * k // taps * ic // (16 * depth))
     dtype = "float16" if half else "float32"
     return schedule(conv_nhwcnc(batch, oc, ic, n, k, p, s, dtype=dtype)[:3])
 
 
-def nhwcnc_loops(sch, sums, rows, columns, depth):
+def nhwcnc_loops(sch, sums, rows, columns, depth, row_of_taps=False):
     """Tile a convolution in NHWCnc; returns loops of warps, rounds, reduction, and fragments."""
     b, y, x, c, image, oc, rib, rkh, rkw, ric = sch.get_loops(sums)
     by, wy, b = split_axis(rows, sch, b)
     bx, wx, c = split_axis(columns, sch, c)
-    ko, inner = split_axis([depth], sch, rib)
-    sch.reorder(y, x, by, bx, wy, wx, rkh, rkw, ko, inner, b, c, image, oc, ric)
-    pixel, warp, rounds = sch.fuse(y, x), sch.fuse(wy, wx), sch.fuse(rkh, rkw, ko)
+    ko, ki = split_axis([depth], sch, rib)
+    outer, inner = ([ko, rkh], [ki, rkw]) if row_of_taps else ([rkh, rkw, ko], [ki])
+    sch.reorder(y, x, by, bx, wy, wx, *outer, *inner, b, c, image, oc, ric)
+    pixel, warp, rounds, inner = (sch.fuse(*loops) for loops in ((y, x), (wy, wx), outer, inner))
     bind_thread(sch, (pixel, by, bx, warp), (*BLOCKS, "threadIdx.y"))
     return warp, rounds, inner, (b, c)
 

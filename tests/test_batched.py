@@ -136,6 +136,7 @@ def named(value):
 TENSORIZED = [
     (WMMA, {}),
     (WMMA, {"stages": 2, "pad": 8}),
+    (WMMA, {"row_of_taps": True}),
     (MMA, {"stages": 3}),
     (MMA, {"stages": 2, "ahead": False}),
 ]
