@@ -39,7 +39,7 @@ _EXPORTS = {
     "schedules": ("split_axis", "bind_thread"),
     "emulation": ("emulate",),
     "errors": ("MissingError",),
-    "devices": ("as_target", "driver_version", "has_cuda", "has_opencl"),
+    "devices": ("as_target", "driver_version", "has_cuda", "has_hopper", "has_opencl"),
     "cubin": (
         "compile_cubin",
         "disassemble",

@@ -54,6 +54,11 @@ def has_cuda():
     return os.environ.get("D2LTVM_NO_CUDA", "0") in ("", "0") and tvm.cuda(0).exist
 
 
+def has_hopper():
+    """True where the GPU is an H100 or H200, which have wgmma and TMA."""
+    return has_cuda() and tvm.cuda(0).compute_version == "9.0"
+
+
 @functools.cache
 def opencl_device():
     """The OpenCL device that stands in for a GPU: PoCL's, which is the CPU, before any other.

@@ -6,7 +6,7 @@ import tvm
 from d2ltvm import cubin, devices, opencl
 from d2ltvm.errors import MissingError
 from d2ltvm.listing import kernel_code
-from d2ltvm.lowering import as_module, lower
+from d2ltvm.lowering import architecture, as_module, lower
 
 
 def build(sch, target=None, config=None):
@@ -129,6 +129,7 @@ class Kernel:
         """
         if not str(arch).startswith("sm_"):
             raise ValueError(f"arch is {arch!r}; an architecture such as 'sm_80' is allowed")
+        arch = architecture(self.mod, arch)
         return lower(self.mod, devices.as_target(arch), self.config).source
 
     def opencl(self):
@@ -137,7 +138,7 @@ class Kernel:
 
     def cubin(self, arch="sm_90"):
         """Machine code for an architecture, compiled by NVRTC: bytes of an ELF file."""
-        return cubin.compile_cubin(self.cuda(arch), arch)
+        return cubin.compile_cubin(self.cuda(arch), architecture(self.mod, arch))
 
     def sass(self, arch="sm_90"):
         """The disassembly of `cubin(arch)`, as text."""

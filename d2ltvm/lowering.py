@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from d2ltvm.chips import CHIPS
+from d2ltvm.errors import MissingError
 
 # Limits of every NVIDIA GPU since compute capability 5.0. Source: CUDA C++ Programming Guide,
 # "Technical Specifications per Compute Capability".
@@ -93,6 +94,8 @@ def lower(mod, target, config=None, asynchronous=True):
         ValueError: a loop that should be bound to blocks and threads is not, or more threads,
             blocks or shared memory are asked for than a GPU has.
     """
+    if is_tile_kernel(mod):
+        return _lower_tile_kernel(mod, target, config or {})
     if target.kind.name == "opencl":
         mod = _with_static_shared_memory(mod)
     mod, options = _asynchronous(mod, target, asynchronous)
@@ -113,6 +116,39 @@ def lower(mod, target, config=None, asynchronous=True):
     launches, temporaries, kernels = _read(capture.mod, target)
     if warp:
         kernels = {n: _lower_warp_memory(tvm.IRModule({n: f}))[n] for n, f in kernels.items()}
+    return Lowered(executable, parameters(mod), launches, temporaries, kernels)
+
+
+def is_tile_kernel(mod):
+    """Whether `main` is written thread by thread, in TIRx, with nothing for a schedule to do."""
+    return not (mod["main"].attrs and mod["main"].attrs.get("s_tir"))
+
+
+def architecture(mod, arch):
+    """The architecture to compile for, such as 'sm_90': 'sm_90a' where wgmma or TMA is used.
+
+    Raises:
+        ValueError: the kernel is for Hopper, and `arch` is another architecture.
+    """
+    if not is_tile_kernel(mod):
+        return arch
+    if str(arch).removesuffix("a") != "sm_90":
+        raise ValueError(f"arch is {arch!r}; this kernel uses wgmma and TMA: 'sm_90a' is allowed")
+    return "sm_90a"
+
+
+def _lower_tile_kernel(mod, target, config):
+    if target.kind.name != "cuda" or str(target.arch).removesuffix("a") != "sm_90":
+        raise MissingError(
+            "this kernel uses wgmma and TMA, which only Hopper has",
+            "its source, cubin and SASS, by build(kernel, 'sm_90a')",
+            "a machine with an H100 or H200",
+        )
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host="llvm")
+    capture = _AfterSplit()
+    with tvm.transform.PassContext(config=config, instruments=[capture]):
+        executable = tvm.compile(mod, target=target, tir_pipeline="tirx")
+    launches, temporaries, kernels = _read(capture.mod, target)
     return Lowered(executable, parameters(mod), launches, temporaries, kernels)
 
 
@@ -202,8 +238,11 @@ def as_module(sch):
 
 
 def parameters(mod):
-    """The tensors that `mod["main"]` takes, as a tuple of `Param`."""
-    written = set()
+    """The tensors that `mod["main"]` takes, as a tuple of `Param`.
+
+    Blocks say what they write. Where there are none, in TIRx, it is the last one.
+    """
+    written = {mod["main"].params[-1].name} if is_tile_kernel(mod) else set()
     for block in find(mod["main"].body, "SBlock"):
         written.update(region.source.name for region in block.writes)
     return tuple(
@@ -258,9 +297,14 @@ def _read_launch(call):
         name=name,
         grid=tuple(extents.get(f"blockIdx.{d}", 1) for d in "xyz"),
         block=tuple(extents.get(f"threadIdx.{d}", 1) for d in "xyz"),
-        args=tuple(a.args[0].name for a in args[: len(args) - len(axes)]),
+        args=tuple(_named(a) for a in args[: len(args) - len(axes)]),
         shared=extents.get("tirx.use_dyn_shared_memory", 0),
     )
+
+
+def _named(argument):
+    """The name of what a kernel is called with: the data of a tensor, or TMA's map of one."""
+    return argument.name if hasattr(argument, "name") else argument.args[0].name
 
 
 def _read(mod, target):

@@ -140,6 +140,39 @@ def parse(text):
     Raises:
         ValueError: there is none.
     """
+    found, labels = _lines(text)
+    return [_instruction(*parts, labels) for parts in found]
+
+
+def loops(text):
+    """The opcodes of each loop of a disassembly, shortest first.
+
+    >>> [loop for loop in loops(kernel.sass()) if "FFMA" in loop]
+
+    A loop is what lies between a branch backwards and where it goes.
+
+    Args:
+        text: the output of `d2ltvm.disassemble`.
+
+    Returns:
+        A list of lists of str.
+    """
+    found, labels = _lines(text)
+    jumps = [
+        (labels[operands[-1].strip("`()")], address)
+        for address, _, opcode, operands in found
+        if opcode.startswith("BRA") and operands[-1].startswith("`")
+    ]
+    bodies = [
+        [opcode for address, _, opcode, _ in found if first <= address <= last]
+        for first, last in jumps
+        if first < last
+    ]
+    return sorted(bodies, key=len)
+
+
+def _lines(text):
+    """Address, guard, opcode and operands of each instruction, and addresses by label."""
     sections = re.split(r"^\.text\.\S+:$", text, flags=re.MULTILINE)
     if len(sections) < 2:
         raise ValueError("the text holds no kernel; pass the output of d2ltvm.disassemble")
@@ -154,7 +187,7 @@ def parse(text):
             guard = (match[3], bool(match[2])) if match[3] else None
             operands = tuple(o.strip() for o in (match[5] or "").split(",") if o.strip())
             found.append((address, guard, match[4], operands))
-    return [_instruction(*parts, labels) for parts in found]
+    return found, labels
 
 
 def _instruction(address, guard, opcode, operands, labels):

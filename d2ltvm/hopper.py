@@ -1,0 +1,539 @@
+"""Kernels for Hopper. TMA fills a ring of tiles, and two warpgroups multiply what is in it.
+
+They are written in TIRx, thread by thread, where the rest of the book schedules loops. What both
+kernels do alike stands at the end: multiplying a slot of the ring, and storing a tile.
+"""
+
+import math
+
+import tvm
+from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState, TMABar
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx.layout import ComposeLayout, S, TileLayout
+
+from d2ltvm.convolution import conv_out_size
+
+ROWS = 128  # of a tile: 64 for each of two warpgroups, which is what wgmma takes
+DEPTH = 64  # of a tile: 64 float16 are 128 bytes, the longest row that TMA can swizzle
+SHARED = 227 * 1024  # bytes that a block can have. Source: CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability".
+SWIZZLE_128B = 3  # in a descriptor. Source: PTX ISA, "Matrix Descriptor Format"
+GIVE, TAKE = 40, 232  # registers that a thread which fetches keeps, and one that multiplies gets
+
+
+def one_tile(columns=64):
+    """A kernel for one tile: C = A Bᵀ, with A of (64, 64), B of (columns, 64), C in float32.
+
+    >>> kernel = d2ltvm.build(hopper.one_tile())
+
+    One warpgroup. One of its threads asks TMA for A and B, and all multiply when they are there.
+
+    Args:
+        columns: 8 to 256, a multiple of 8.
+
+    Returns:
+        A PrimFunc, for `d2ltvm.build`.
+    """
+    if columns % 8 or not 8 <= columns <= 256:
+        raise ValueError(f"columns is {columns}; a multiple of 8, up to 256, is allowed")
+
+    @T.prim_func
+    def main(a_ptr: T.handle, b_ptr: T.handle, c_ptr: T.handle):
+        A = T.match_buffer(a_ptr, (64, DEPTH), "float16", align=16)
+        B = T.match_buffer(b_ptr, (columns, DEPTH), "float16", align=16)
+        C = T.match_buffer(c_ptr, (64, columns), "float32", align=16)
+        T.device_entry()
+        T.cta_id([1])
+        T.warpgroup_id([1])
+        thread = T.thread_id([128])
+
+        pool = T.SMEMPool()
+        sA = shared_tile(pool, (64, DEPTH))
+        sB = shared_tile(pool, (columns, DEPTH))
+        arrived = TMABar(pool, 1)
+        arrived.init(1)
+        pool.commit()
+        T.ptx.fence.proxy.async_.shared__cta()
+        T.cuda.cta_sync()
+
+        if thread == 0:
+            arrived.arrive(0, (64 + columns) * DEPTH * 2)  # so many bytes will come
+            load(sA[:, :], A[0:64, 0:DEPTH], arrived.ptr_to([0]))
+            load(sB[:, :], B[0:columns, 0:DEPTH], arrived.ptr_to([0]))
+        arrived.wait(0, 0)
+
+        acc = T.alloc_local((columns // 2,), "float32")
+        matrices = T.alloc_local((2,), "uint64")
+        encode(matrices[0], sA.ptr_to([0, 0]))
+        encode(matrices[1], sB.ptr_to([0, 0]))
+        multiply(acc, matrices, 0, columns, 0)
+        T.ptx.wgmma.wait_group.sync.aligned(0)
+
+        # A thread has two neighbours of a row, and two of the eighth row below, of each 8 columns.
+        row: T.let[T.int32] = thread // 32 * 16 + thread % 32 // 4
+        column: T.let[T.int32] = thread % 4 * 2
+        for j in T.unroll(columns // 8):
+            for i in T.unroll(4):
+                C[row + i // 2 * 8, column + j * 8 + i % 2] = acc[j * 4 + i]
+
+    return main
+
+
+def matmul(n, m, l, columns=None, stages=None, sms=132):
+    """A kernel for C = A Bᵀ, with A of (n, l), B of (m, l) and C of (n, m), all float16.
+
+    >>> kernel = d2ltvm.build(hopper.matmul(4096, 4096, 4096))
+
+    Sums are float32. One thread asks TMA for tiles of A and B, `stages` rounds ahead of the two
+    warpgroups that multiply them; each block takes tile after tile of C.
+
+    Args:
+        n, m, l: positive integers; m and l are multiples of 8, so that rows begin at 16 bytes.
+        columns: of a tile, 64, 128 or 256; None for `tile_columns`.
+        stages: slots of the ring; None for as many as fit.
+        sms: blocks that run at once, which are the SMs of the chip.
+
+    Returns:
+        A PrimFunc, for `d2ltvm.build`.
+
+    Raises:
+        ValueError: a size is not as above, or the tiles do not fit into shared memory.
+    """
+    check_multiples(m=m, l=l)
+    down = math.ceil(n / ROWS)
+    columns = columns or tile_columns(down, m, sms)
+    stages = check_ring(columns, stages)
+    across, rounds = math.ceil(m / columns), math.ceil(l / DEPTH)
+    group = largest_divisor(down, 16)  # so many tiles below each other share columns of B in L2
+    tiles = down * across
+    blocks = min(sms, tiles)
+
+    @T.inline
+    def locate(at, t):
+        at[0] = (t // (group * across) * group + t % group) * ROWS
+        at[1] = t % (group * across) // group * columns
+
+    @T.prim_func
+    def main(a_ptr: T.handle, b_ptr: T.handle, c_ptr: T.handle):
+        A = T.match_buffer(a_ptr, (n, l), "float16", align=16)
+        B = T.match_buffer(b_ptr, (m, l), "float16", align=16)
+        C = T.match_buffer(c_ptr, (n, m), "float16", align=16)
+        T.device_entry()
+        T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1})
+        block = T.cta_id([blocks])
+        group_of = T.warpgroup_id([3])  # 0 fetches, 1 and 2 multiply
+        thread = T.thread_id([384])
+
+        # All shared memory comes from one pool: another variable would move it off the 1024
+        # bytes at which the pattern of a swizzle begins.
+        pool = T.SMEMPool()
+        sA = shared_tile(pool, (stages, ROWS, DEPTH))
+        sB = shared_tile(pool, (stages, columns, DEPTH))
+        sC = shared_tile(pool, (2, columns // 64, 64, 64))
+        ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=2)
+        pool.commit()
+        T.ptx.fence.proxy.async_.shared__cta()
+        T.cuda.cta_sync()
+
+        at = T.alloc_local((2,), "int32")
+        slot = PipelineState(stages, 0)
+        tile: T.int32 = block
+        # One if and else. With two ifs the compiler would not see that the threads of a warpgroup
+        # agree on `slot`, and move it between two kinds of registers in the innermost loop.
+        if group_of == 0:
+            T.ptx["setmaxnreg.dec.sync.aligned.u32"](GIVE)
+            if thread == 0:
+                while tile < tiles:
+                    locate(at, tile)
+                    y: T.let[T.int32] = at[0]
+                    x: T.let[T.int32] = at[1]
+                    for k in T.serial(rounds):
+                        ring.empty.wait(slot.stage, slot.phase ^ 1)  # at first all are empty
+                        ring.full.arrive(slot.stage, (ROWS + columns) * DEPTH * 2)  # bytes to come
+                        z: T.let[T.int32] = k * DEPTH
+                        load(
+                            sA[slot.stage, :, :],
+                            A[y : y + ROWS, z : z + DEPTH],
+                            ring.full.ptr_to([slot.stage]),
+                        )
+                        load(
+                            sB[slot.stage, :, :],
+                            B[x : x + columns, z : z + DEPTH],
+                            ring.full.ptr_to([slot.stage]),
+                        )
+                        slot.advance()
+                    tile = tile + blocks
+        else:
+            T.ptx["setmaxnreg.inc.sync.aligned.u32"](TAKE)
+            part: T.let[T.int32] = group_of - 1
+            acc = T.alloc_local((columns // 2,), "float32")
+            pair = T.alloc_local((4,), "uint32")
+            matrices = T.alloc_local((2,), "uint64")
+            encode(matrices[0], sA.ptr_to([0, part * 64, 0]))
+            encode(matrices[1], sB.ptr_to([0, 0, 0]))
+            last: T.int32 = 0
+            while tile < tiles:
+                locate(at, tile)
+                for k in T.serial(rounds):
+                    ring.full.wait(slot.stage, slot.phase)
+                    multiply(acc, matrices, slot.stage, columns, k)
+                    hand_back(ring, thread, last, k)
+                    last = slot.stage
+                    slot.advance()
+                finish(ring, thread, last)
+                to_shared(acc, pair, sC, part, thread, columns)
+                if thread % 128 == 0:
+                    for j in T.unroll(columns // 64):
+                        y: T.let[T.int32] = at[0] + part * 64
+                        x: T.let[T.int32] = at[1] + j * 64
+                        store(C[y : y + 64, x : x + 64], sC[part, j, :, :])
+                    T.ptx.cp.async_.bulk.commit_group()
+                tile = tile + blocks
+            if thread % 128 == 0:
+                T.ptx.cp.async_.bulk.wait_group(0)
+
+    return main
+
+
+def conv(batch, oc, ic, n, k, p=0, s=1, tile=None, columns=None, stages=None, skip=True, sms=132):
+    """A convolution kernel in NHWC: X (batch, n, n, ic), W (k*k, oc, ic), Y (batch, o, o, oc).
+
+    >>> kernel = d2ltvm.build(hopper.conv(256, 512, 256, 14, 3, 1))
+
+    All float16, sums in float32. A tile of Y is a box of 128 pixels by `columns` channels. For
+    each tap of the kernel and each 64 input channels TMA fetches the box of X under the tap, as
+    zeros where that is outside of the image, and a tile of W.
+
+    Args:
+        batch, oc, ic, n, k, p, s: as for `conv_nhwcnc`; oc and ic are multiples of 8, p < k.
+        tile: images, rows and columns of a tile's pixels, 128 together; None for `tile_pixels`.
+            With a stride the rows and columns are 1.
+        columns: channels of a tile, 64, 128 or 256; None for `tile_columns`.
+        stages: slots of the ring; None for as many as fit.
+        skip: whether to leave out taps that lie outside of the image for the whole tile.
+        sms: blocks that run at once, which are the SMs of the chip.
+
+    Returns:
+        A PrimFunc, for `d2ltvm.build`.
+
+    Raises:
+        ValueError: a size is not as above, or the tiles do not fit into shared memory.
+    """
+    check_multiples(oc=oc, ic=ic)
+    if not 0 <= p < k:
+        raise ValueError(f"p is {p}; 0 to {k - 1} is allowed with k = {k}")
+    o = conv_out_size(n, k, p, s)
+    shape_x, shape_y = (batch, n, n, ic), (batch, o, o, oc)
+    if (k, p, s) == (1, 0, 1):  # a pixel does not look at others: each is an image
+        batch, n, o = batch * n * n, 1, 1
+    tn, th, tw = check_pixels(tile or tile_pixels(batch, o, s), s)
+    hn, hh = (tn // 2, th) if tn > 1 else (1, th // 2)  # of the half of a warpgroup
+    down, high, wide = math.ceil(batch / tn), math.ceil(o / th), math.ceil(o / tw)
+    columns = columns or tile_columns(down * high * wide, oc, sms)
+    stages = check_ring(columns, stages)
+    across, chunks = math.ceil(oc / columns), math.ceil(ic / DEPTH)
+    group = largest_divisor(down, 16)
+    tiles = down * across * high * wide
+    blocks = min(sms, tiles)
+    y0, inner_y = inner(high, th, o, n, k, p, s)
+    x0, inner_x = inner(wide, tw, o, n, k, p, s)
+    whole_x, border_x = max(1, inner_x), max(1, wide - inner_x)  # TVM divides also where it is 0
+
+    @T.inline
+    def locate(at, t):
+        # Boxes inside of the image come first, then those at its borders, which have fewer taps:
+        # long tiles start early, and short ones fill the gaps at the end.
+        q: T.let[T.int32] = t // (down * across)
+        if q < inner_y * inner_x:
+            at[0] = y0 + q // whole_x
+            at[1] = x0 + q % whole_x
+        elif q < inner_y * wide:
+            at[0] = y0 + (q - inner_y * inner_x) // border_x
+            at[1] = ((q - inner_y * inner_x) % border_x + x0 + inner_x) % wide
+        else:
+            at[0] = ((q - inner_y * wide) // wide + y0 + inner_y) % high
+            at[1] = ((q - inner_y * wide) % wide + x0) % wide
+        at[0] = at[0] * th
+        at[1] = at[1] * tw
+        r: T.let[T.int32] = t % (down * across)
+        at[2] = (r // (group * across) * group + r % group) * tn
+        at[3] = r % (group * across) // group * columns
+        # The first tap and the number of taps, down and across.
+        if skip:
+            at[4] = T.max(0, p - (at[0] + th - 1) * s)
+            at[5] = T.min(k, n + p - at[0] * s) - at[4]
+            at[6] = T.max(0, p - (at[1] + tw - 1) * s)
+            at[7] = T.min(k, n + p - at[1] * s) - at[6]
+        else:
+            at[4] = 0
+            at[5] = k
+            at[6] = 0
+            at[7] = k
+
+    @T.prim_func
+    def main(x_ptr: T.handle, w_ptr: T.handle, y_ptr: T.handle):
+        X = T.match_buffer(x_ptr, shape_x, "float16", align=16)
+        W = T.match_buffer(w_ptr, (k * k, oc, ic), "float16", align=16)
+        Y = T.match_buffer(y_ptr, shape_y, "float16", align=16)
+        inputs = T.decl_buffer((batch, n, n, ic), "float16", data=X.data, align=16)
+        results = T.decl_buffer((batch, o, o, oc), "float16", data=Y.data, align=16)
+        T.device_entry()
+        T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1})
+        block = T.cta_id([blocks])
+        group_of = T.warpgroup_id([3])
+        thread = T.thread_id([384])
+
+        pool = T.SMEMPool()
+        sX = shared_tile(pool, (stages, tn, th, tw, DEPTH))
+        sW = shared_tile(pool, (stages, columns, DEPTH))
+        sY = shared_tile(pool, (2, columns // 64, hn, hh, tw, 64))
+        ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=2)
+        pool.commit()
+        T.ptx.fence.proxy.async_.shared__cta()
+        T.cuda.cta_sync()
+
+        at = T.alloc_local((8,), "int32")
+        slot = PipelineState(stages, 0)
+        job: T.int32 = block
+        if group_of == 0:
+            T.ptx["setmaxnreg.dec.sync.aligned.u32"](GIVE)
+            if thread == 0:
+                while job < tiles:
+                    locate(at, job)
+                    b: T.let[T.int32] = at[2]
+                    c: T.let[T.int32] = at[3]
+                    for rkh in T.serial(at[5]):
+                        for rkw in T.serial(at[7]):
+                            for i in T.serial(chunks):
+                                kh: T.let[T.int32] = at[4] + rkh
+                                kw: T.let[T.int32] = at[6] + rkw
+                                y: T.let[T.int32] = at[0] * s - p + kh
+                                x: T.let[T.int32] = at[1] * s - p + kw
+                                tap: T.let[T.int32] = kh * k + kw
+                                ring.empty.wait(slot.stage, slot.phase ^ 1)
+                                ring.full.arrive(slot.stage, (ROWS + columns) * DEPTH * 2)
+                                z: T.let[T.int32] = i * DEPTH
+                                load(
+                                    sX[slot.stage, :, :, :, :],
+                                    inputs[b : b + tn, y : y + th, x : x + tw, z : z + DEPTH],
+                                    ring.full.ptr_to([slot.stage]),
+                                )
+                                load(
+                                    sW[slot.stage, :, :],
+                                    W[tap : tap + 1, c : c + columns, z : z + DEPTH],
+                                    ring.full.ptr_to([slot.stage]),
+                                )
+                                slot.advance()
+                    job = job + blocks
+        else:
+            T.ptx["setmaxnreg.inc.sync.aligned.u32"](TAKE)
+            part: T.let[T.int32] = group_of - 1
+            acc = T.alloc_local((columns // 2,), "float32")
+            pair = T.alloc_local((4,), "uint32")
+            matrices = T.alloc_local((2,), "uint64")
+            encode(matrices[0], sX.ptr_to([0, part * hn % tn, part * hh % th, 0, 0]))
+            encode(matrices[1], sW.ptr_to([0, 0, 0]))
+            last: T.int32 = 0
+            while job < tiles:
+                locate(at, job)
+                for i in T.serial(at[5] * at[7] * chunks):
+                    ring.full.wait(slot.stage, slot.phase)
+                    multiply(acc, matrices, slot.stage, columns, i)
+                    hand_back(ring, thread, last, i)
+                    last = slot.stage
+                    slot.advance()
+                finish(ring, thread, last)
+                to_shared(acc, pair, sY, part, thread, columns, (hn, hh, tw))
+                if thread % 128 == 0:
+                    for j in T.unroll(columns // 64):
+                        b: T.let[T.int32] = at[2] + part * hn % tn
+                        y: T.let[T.int32] = at[0] + part * hh % th
+                        x: T.let[T.int32] = at[1]
+                        c: T.let[T.int32] = at[3] + j * 64
+                        store(
+                            results[b : b + hn, y : y + hh, x : x + tw, c : c + 64],
+                            sY[part, j, :, :, :, :],
+                        )
+                    T.ptx.cp.async_.bulk.commit_group()
+                job = job + blocks
+            if thread % 128 == 0:
+                T.ptx.cp.async_.bulk.wait_group(0)
+
+    return main
+
+
+def inner(boxes, size, o, n, k, p, s):
+    """First and number of those of `boxes` boxes along an axis that have all taps in the image."""
+    inside = [
+        box
+        for box in range(boxes)
+        if box * size * s >= p and (min(box * size + size, o) - 1) * s - p + k <= n
+    ]
+    return (inside[0], len(inside)) if inside else (0, 0)
+
+
+def shared_tile(pool, shape):
+    """A tile of float16 in shared memory, in rows of 128 bytes, swizzled as TMA does."""
+    return pool.alloc(shape, "float16", align=1024, layout=swizzled(shape))
+
+
+@T.inline
+def load(tile, box, barrier):
+    """Have TMA copy a box of a tensor, zeros where it is outside, and tell a barrier."""
+    Tx.copy_async(tile, box, dispatch="tma_explicit", mbar=barrier, oob="zero")
+
+
+@T.inline
+def store(box, tile):
+    """Have TMA copy a tile to a box of a tensor, but for what is outside."""
+    Tx.copy_async(box, tile, dispatch="tma_explicit")
+
+
+@T.inline
+def encode(descriptor, pointer):
+    """Write the descriptor of a matrix in shared memory, in rows of 128 swizzled bytes."""
+    T.cuda.wgmma.encode_matrix_descriptor(T.address_of(descriptor), pointer, 1, 64, SWIZZLE_128B)
+
+
+@T.inline
+def multiply(acc, matrices, stage, columns, k):
+    """Begin to multiply what is in a slot of the ring; the first time, sums start at zero."""
+    T.ptx.wgmma.fence.sync.aligned()
+    for i in T.unroll(DEPTH // 16):
+        # Descriptors count in 16 bytes: a row is 8 of them, and 16 float16 of a row are 2.
+        T.ptx[f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16"](
+            *[acc[j] for j in range(columns // 2)],
+            matrices[0] + T.Cast("uint64", stage * (ROWS * 8) + i * 2),
+            matrices[1] + T.Cast("uint64", stage * (columns * 8) + i * 2),
+            T.ptx.pred(k + i > 0), 1, 1, 0, 0,
+        )  # fmt: skip
+    T.ptx.wgmma.commit_group.sync.aligned()
+
+
+@T.inline
+def hand_back(ring, thread, last, k):
+    """Wait until all products but those just begun are done, and hand back the slot before."""
+    T.ptx.wgmma.wait_group.sync.aligned(1)
+    if thread % 128 == 0 and k > 0:
+        ring.empty.arrive(last)
+
+
+@T.inline
+def finish(ring, thread, last):
+    """Wait for the last products, and hand back their slot."""
+    T.ptx.wgmma.wait_group.sync.aligned(0)
+    if thread % 128 == 0:
+        ring.empty.arrive(last)
+
+
+def place(tile, part, block, row, column, box):
+    """A pointer to an element of a tile whose 64 rows have the shape of a box."""
+    if len(tile.shape) == 4:
+        return tile.ptr_to([part, block, row, column])
+    _, high, wide = box
+    rows = (row // (high * wide), row // wide % high, row % wide)
+    return tile.ptr_to([part, block, *rows, column])
+
+
+@T.inline
+def to_shared(acc, pair, tile, part, thread, columns, box=(64, 1, 1)):
+    """Round the sums of a warpgroup to float16 and put them into its part of a tile, swizzled.
+
+    Four lanes hold eight neighbours of a row, so that `stmatrix` stores an 8 x 8 matrix from one
+    register of each lane. `box` is the shape of the tile's 64 rows.
+    """
+    if thread % 128 == 0:
+        T.ptx.cp.async_.bulk.wait_group.read(0)  # the tile before has been read by TMA
+    T.cuda.warpgroup_sync(part + 1)
+    lane: T.let[T.int32] = thread % 32
+    row: T.let[T.int32] = thread % 128 // 32 * 16 + lane % 16
+    for j in T.unroll(columns // 16):
+        for q in T.unroll(4):
+            T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[j * 8 + q * 2 + 1], acc[j * 8 + q * 2])
+        T.ptx["stmatrix.sync.aligned.m8n8.x4.shared.b16"](
+            place(tile, part, j // 4, row, (j % 4 * 2 + lane // 16) * 8, box),
+            pair[0], pair[1], pair[2], pair[3],
+        )  # fmt: skip
+    T.ptx.fence.proxy.async_.shared__cta()
+    T.cuda.warpgroup_sync(part + 1)
+
+
+def swizzled(shape, dtype="float16"):
+    """The layout of a tile in rows of 128 bytes, one behind the other, swizzled as TMA does.
+
+    The 16 bytes at place i of row r stand at place i ^ (r % 8).
+    """
+    each = 128 // tvm.DataType(dtype).bits  # elements of 16 bytes
+    return ComposeLayout(each.bit_length() - 1, 3, 3, TileLayout(S[tuple(shape)]))
+
+
+def tile_columns(boxes, oc, sms):
+    """The columns of a tile, of 64, 128 and 256, with which the last wave is done first.
+
+    >>> tile_columns(98, 512, 132)
+    128
+
+    A tile of half as many columns takes more than part as long, since it reads as many rows.
+    """
+    cost = {256: 256, 128: 132, 64: 77}  # measured: book/measurements, hopper/columns
+
+    def time(columns):
+        return math.ceil(boxes * math.ceil(oc / columns) / sms) * cost[columns]
+
+    return min((c for c in cost if c < 2 * oc or c == 64), key=time)
+
+
+def tile_pixels(batch, o, s):
+    """Images, rows and columns, 128 together, that cover a batch with the fewest tiles.
+
+    >>> tile_pixels(256, 14, 1), tile_pixels(1, 14, 1)
+    ((128, 1, 1), (1, 8, 16))
+
+    With a stride the pixels of a box are no box of the image, so there a tile is of one pixel.
+    """
+    if s > 1 or o == 1:
+        return (ROWS, 1, 1)
+    powers = [2**i for i in range(8)]
+    boxes = [(ROWS // (h * w), h, w) for h in powers for w in powers if h * w <= ROWS]
+    boxes = [box for box in boxes if box[0] > 1 or box[1] > 1]  # two halves of whole rows
+    return min(boxes, key=lambda t: (_tiles(batch, o, t), -t[0]))
+
+
+def _tiles(batch, o, tile):
+    return math.prod(math.ceil(a / b) for a, b in zip((batch, o, o), tile, strict=True))
+
+
+def largest_divisor(number, most):
+    """The largest divisor of a number that is not larger than `most`."""
+    return max(d for d in range(1, min(number, most) + 1) if number % d == 0)
+
+
+def check_multiples(**sizes):
+    """Refuse sizes whose rows of float16 would not begin at 16 bytes, as TMA wants."""
+    for name, size in sizes.items():
+        if size < 8 or size % 8:
+            raise ValueError(f"{name} is {size}; a positive multiple of 8 is allowed")
+
+
+def check_pixels(tile, s):
+    """A tile's images, rows and columns, checked."""
+    tn, th, tw = tile
+    if tn * th * tw != ROWS or min(tile) < 1 or tn * th % 2:
+        raise ValueError(f"tile is {tile}; images, rows and columns, {ROWS} together, are allowed")
+    if s > 1 and th * tw > 1:
+        raise ValueError(f"tile is {tile}; with s = {s}, ({ROWS}, 1, 1) is allowed")
+    return tile
+
+
+def check_ring(columns, stages):
+    """The slots of a ring, checked; where None are given, as many as fit, up to eight."""
+    if columns not in (64, 128, 256):
+        raise ValueError(f"columns is {columns}; 64, 128 or 256 are allowed")
+    slot, result = (ROWS + columns) * DEPTH * 2, ROWS * columns * 2
+    most = (SHARED - 1024 - result) // slot
+    if stages is None:
+        return min(8, most)
+    if not 2 <= stages <= most:
+        raise ValueError(f"stages is {stages}; 2 to {most} are allowed with columns = {columns}")
+    return stages

@@ -1,0 +1,185 @@
+"""Kernels for Hopper: choices, errors, machine code and index maps anywhere; results on one."""
+
+import numpy as np
+import pytest
+
+import d2ltvm
+from d2ltvm import hopper, sass, warpgroups
+
+needs_hopper = pytest.mark.skipif(not d2ltvm.has_hopper(), reason="no H100 or H200")
+LAYER = (256, 512, 256, 14, 3, 1, 1)
+
+# Sizes that tiles divide and that they do not; borders, strides, kernels; few and many images.
+CONVS = [
+    ((128, 256, 64, 5, 3, 1, 1), {}),
+    ((130, 72, 40, 5, 3, 1, 1), {"columns": 64}),
+    ((100, 136, 96, 7, 3, 1, 2), {"tile": (128, 1, 1), "columns": 128}),
+    ((128, 256, 64, 6, 1, 0, 1), {"columns": 256}),
+    ((128, 64, 64, 7, 1, 0, 2), {}),
+    ((33, 200, 72, 4, 5, 2, 1), {"columns": 256, "stages": 2}),
+    ((40, 64, 64, 6, 3, 0, 1), {"skip": False}),
+    ((3, 128, 64, 9, 3, 1, 1), {"tile": (2, 8, 8)}),
+    ((1, 64, 64, 14, 3, 1, 1), {"tile": (1, 8, 16)}),
+    ((64, 64, 64, 8, 3, 1, 1), {"tile": (32, 2, 2), "sms": 7}),
+    ((2, 8, 8, 1, 1, 0, 1), {}),
+]
+PRODUCTS = [(256, 512, 256), (1000, 264, 136), (1, 8, 8), (129, 64, 72), (4096, 128, 64)]
+
+
+def half(shape, seed, scale=1.0):
+    values = np.random.default_rng(seed).standard_normal(shape, "float32") * scale
+    return values.astype("float16")
+
+
+def assert_rounded(got, want, most, terms):
+    """Products of float16 are exact in float32; `terms` sums are not, nor is the last rounding.
+
+    TensorCores cut sums off where float32 rounds them: an error of eps instead of eps / 2.
+    """
+    bound = terms * np.finfo("float32").eps * most + np.finfo("float16").eps / 2 * np.abs(want)
+    assert (np.abs(got - want) <= bound + 2**-25).all()  # half of the smallest float16
+
+
+@needs_hopper
+@pytest.mark.parametrize("shape, options", CONVS, ids=str)
+def test_convolution(shape, options):
+    batch, oc, ic, n, k, p, s = shape
+    x, w = half((batch, n, n, ic), 0), half((oc, ic, k, k), 1, (ic * k * k) ** -0.5)
+    o = d2ltvm.conv_out_size(n, k, p, s)
+    y = np.full((batch, o, o, oc), np.nan, "float16")
+    taps = np.ascontiguousarray(w.transpose(2, 3, 0, 1).reshape(k * k, oc, ic))
+    d2ltvm.build(hopper.conv(*shape, **options))(x, taps, y)
+    exact = [a.astype("float64") for a in (x.transpose(0, 3, 1, 2), w)]
+    want = d2ltvm.conv_batch_reference(*exact, p, s).transpose(0, 2, 3, 1)
+    most = d2ltvm.conv_batch_reference(*map(np.abs, exact), p, s).transpose(0, 2, 3, 1)
+    assert_rounded(y, want, most, ic * k * k)
+
+
+@needs_hopper
+@pytest.mark.parametrize("shape", PRODUCTS, ids=str)
+def test_product(shape):
+    n, m, l = shape
+    a, b = half((n, l), 0), half((m, l), 1, l**-0.5)
+    c = np.full((n, m), np.nan, "float16")
+    d2ltvm.build(hopper.matmul(n, m, l))(a, b, c)
+    x, y = a.astype("float64"), b.astype("float64")
+    assert_rounded(c, x @ y.T, np.abs(x) @ np.abs(y).T, l)
+
+
+@needs_hopper
+@pytest.mark.parametrize("columns", [8, 64, 136, 256])
+def test_one_tile_on_the_gpu(columns):
+    a, b = half((64, 64), 0), half((columns, 64), 1)
+    c = np.full((64, columns), np.nan, "float32")
+    d2ltvm.build(hopper.one_tile(columns))(a, b, c)
+    x, y = a.astype("float64"), b.astype("float64")
+    assert (np.abs(c - x @ y.T) <= 64 * np.finfo("float32").eps * (np.abs(x) @ np.abs(y).T)).all()
+
+
+@pytest.mark.parametrize("columns", [8, 64, 136, 256])
+def test_one_tile_followed_without_a_gpu(columns):
+    """What TMA, swizzling and wgmma do to places, put together, is a product."""
+    a, b = half((64, 64), 0), half((columns, 64), 1)
+    shared = [warpgroups.tiles(warpgroups.box(x, (0, 0), x.shape)) for x in (a, b)]
+    registers = np.zeros((128, columns // 2), "float32")
+    for k in range(4):  # a descriptor is moved by 32 bytes
+        warpgroups.wgmma(registers, *shared, k * 16, k * 16)
+    thread, register = warpgroups.accumulator(*np.indices((64, columns)))
+    x, y = a.astype("float64"), b.astype("float64")
+    bound = 64 * np.finfo("float32").eps * (np.abs(x) @ np.abs(y).T)
+    assert (np.abs(registers[thread, register] - x @ y.T) <= bound).all()
+
+
+def test_the_layout_of_shared_tiles_is_the_swizzle():
+    layout = hopper.swizzled((2, 16, 64))
+    for index in np.ndindex(2, 16, 64):
+        (place,) = layout.apply(*index, shape=[2, 16, 64]).values()
+        row = index[0] * 16 + index[1]
+        assert int(place) == warpgroups.swizzled(row, index[2])
+
+
+def test_boxes_are_zero_outside_and_stored_inside():
+    image = np.arange(1.0, 13).reshape(3, 4)
+    assert warpgroups.box(image, (-1, 2), (2, 4)).tolist() == [[0, 0, 0, 0], [3, 4, 0, 0]]
+    assert warpgroups.box(image, (5, 0), (1, 2)).tolist() == [[0, 0]]
+    warpgroups.put(image, (-1, 2), np.full((2, 4), -1.0))
+    assert image[0].tolist() == [1, 2, -1, -1] and image[1:].min() == 5
+
+
+def innermost(text):
+    return next(loop for loop in sass.loops(text) if any(o.startswith("HGMMA") for o in loop))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda: hopper.conv(*LAYER),
+        lambda: hopper.conv(256, 64, 64, 56, 3, 1),
+        lambda: hopper.conv(1, 512, 256, 14, 3, 1),
+        lambda: hopper.matmul(4096, 4096, 4096),
+    ],
+    ids=["layer", "64 channels", "one image", "product"],
+)
+def test_machine_code(kernel):
+    """No register is spilled; nothing moves between kinds of registers where it multiplies."""
+    built = d2ltvm.build(kernel(), "sm_90a")
+    (resources,) = d2ltvm.resources(built.cubin()).values()
+    assert resources.local == 0 and resources.registers == 168  # a third of 65,536, in steps of 8
+    assert built.launches[0].shared <= hopper.SHARED
+    names = [opcode.partition(".")[0] for opcode in innermost(built.sass())]
+    assert names.count("HGMMA") >= 4 and "R2UR" not in names and "STL" not in names
+
+
+def test_the_launch():
+    built = d2ltvm.build(hopper.conv(1, 64, 64, 14, 3, 1), "sm_90a")
+    (launch,) = built.launches
+    assert launch.grid == (2, 1, 1) and launch.block == (384, 1, 1)
+    assert [p.shape for p in built.params] == [(1, 14, 14, 64), (9, 64, 64), (1, 14, 14, 64)]
+    assert [p.output for p in built.params] == [False, False, True]
+
+
+def test_choices():
+    # Two waves of 256 columns take longer than three of 128.
+    assert hopper.tile_columns(196 // 4, 512, 132) in (64, 128)
+    assert hopper.tile_columns(98, 512, 132) == 128
+    assert hopper.tile_columns(392, 512, 132) == 256
+    assert hopper.tile_columns(1000, 64, 132) == 64
+    assert hopper.tile_pixels(256, 14, 1) == (128, 1, 1)
+    assert hopper.tile_pixels(1, 14, 1) == (1, 8, 16)
+    assert hopper.tile_pixels(8, 14, 1) == (8, 1, 16)
+    assert hopper.tile_pixels(8, 14, 2) == (128, 1, 1)
+    for batch, o in ((1, 1), (1, 2), (2, 3), (5, 100)):
+        tile = hopper.tile_pixels(batch, o, 1)
+        assert np.prod(tile) == 128 and hopper.check_pixels(tile, 1) == tile
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: hopper.matmul(64, 60, 64), "m is 60; a positive multiple of 8"),
+        (lambda: hopper.matmul(64, 64, 4), "l is 4; a positive multiple of 8"),
+        (lambda: hopper.matmul(64, 64, 64, columns=96), "columns is 96; 64, 128 or 256"),
+        (lambda: hopper.matmul(64, 64, 64, columns=256, stages=4), "stages is 4; 2 to 3"),
+        (lambda: hopper.one_tile(12), "columns is 12; a multiple of 8, up to 256"),
+        (lambda: hopper.conv(256, 500, 256, 14, 3), "oc is 500; a positive multiple of 8"),
+        (lambda: hopper.conv(256, 512, 3, 14, 3), "ic is 3; a positive multiple of 8"),
+        (lambda: hopper.conv(256, 512, 256, 14, 3, 3), "p is 3; 0 to 2 is allowed with k = 3"),
+        (lambda: hopper.conv(256, 512, 256, 2, 3), "k is 3; at most"),
+        (lambda: hopper.conv(*LAYER, tile=(64, 1, 1)), r"tile is \(64, 1, 1\); images, rows"),
+        (lambda: hopper.conv(*LAYER, tile=(1, 1, 128)), r"tile is \(1, 1, 128\); images, rows"),
+        (lambda: hopper.conv(*LAYER[:6], 2, tile=(64, 2, 1)), "with s = 2, .128, 1, 1. is allowed"),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_other_gpus():
+    kernel = hopper.one_tile()
+    with pytest.raises(d2ltvm.MissingError, match=r"which only Hopper has.*sm_90a"):
+        d2ltvm.build(kernel, "sm_80")
+    with pytest.raises(d2ltvm.MissingError, match="which only Hopper has"):
+        d2ltvm.build(kernel, "llvm")
+    with pytest.raises(ValueError, match="arch is 'sm_80'; this kernel uses wgmma"):
+        d2ltvm.build(kernel, "sm_90a").cubin("sm_80")
