@@ -14,7 +14,7 @@ CHAPTERS ?=
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env book test notebooks record validate numbers format lint doctor bench clean
+.PHONY: help env book test notebooks record validate sanitize numbers format lint doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -49,6 +49,9 @@ record: $(STAMP)  ## on a GPU: measure every chapter again and write the records
 
 validate: $(STAMP)  ## on a GPU: hold the access analyser against the hardware's counters
 	@PYTHONPATH=. D2LTVM_RECORD=1 $(BIN)/python tools/validate_access.py
+
+sanitize: $(STAMP)  ## on an H100 or H200: look for races and wrong accesses in its kernels
+	@PYTHONPATH=. D2LTVM_RECORD=1 $(BIN)/python tools/sanitize.py
 
 numbers: $(STAMP)  ## write the numbers in the text, and README's picture, anew from the records
 	@$(BIN)/python tools/prose_numbers.py --fix

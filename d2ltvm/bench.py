@@ -54,7 +54,7 @@ def bench_together(
         work: function of a size: how much of `unit` times one second a run is, such as the number
             of operations divided by 1e9 for GFLOPS. By default the result is the time itself.
         unit: the unit of the result; 'µs' where there is no `work`.
-        clock: 'graph', 'stream' or 'host', as for `d2ltvm.time_together`.
+        clock: 'graph', 'burst', 'sustained', 'stream' or 'host', as for `d2ltvm.time_together`.
         xlabel: what the sizes are.
 
     Returns:
@@ -83,6 +83,8 @@ def bench_together(
 
 _METHOD = {
     "graph": "CUDA graphs between CUDA events, warm, L2 not flushed",
+    "burst": "CUDA graphs between CUDA events, a rest before each round, L2 not flushed",
+    "sustained": "CUDA graphs between CUDA events, after half a second of the same, L2 not flushed",
     "stream": "launches one by one between CUDA events, warm, L2 not flushed",
     "host": "host clock around many calls, warm",
 }

@@ -4,6 +4,9 @@
   between two CUDA events, so that neither Python nor the driver's launch path is in the time.
 - `stream`: the same launches one by one on a stream, between two CUDA events. For small kernels it
   times how fast launches can be made.
+- `burst` and `sustained`: as `graph`, for kernels that a GPU cannot run at full clock for long,
+  since it has a limit on its power. In a burst the GPU rests for a tenth of a second before each
+  round. Sustained, it runs the same kernel for half a second before each.
 - `host`: for CPU code that returns when it is done: the host's clock around many calls.
 
 All warm up first, and report the median of several rounds with the smallest and the largest.
@@ -46,7 +49,7 @@ def time_together(runs, clock="graph", rounds=ROUNDS):
         runs: functions without arguments, by name. Under the graph and stream clocks each launches
             GPU work on the current stream and does not wait for it; under the host clock each
             returns when the work is done.
-        clock: 'graph', 'stream' or 'host'.
+        clock: 'graph', 'burst', 'sustained', 'stream' or 'host'.
         rounds: how many rounds, a positive integer.
 
     Returns:
@@ -58,12 +61,12 @@ def time_together(runs, clock="graph", rounds=ROUNDS):
     """
     if rounds < 1:
         raise ValueError(f"rounds is {rounds!r}; a positive integer is allowed")
-    if clock not in ("graph", "stream", "host"):
-        raise ValueError(f"clock is {clock!r}; allowed: 'graph', 'stream', 'host'")
+    if clock not in _TIMERS:
+        raise ValueError(f"clock is {clock!r}; allowed: {', '.join(map(repr, _TIMERS))}")
     if not runs:
         return {}
     with contextlib.nullcontext() if clock == "host" else cuda_stream() as stream:
-        timer = {"graph": _graph_timer, "stream": _stream_timer, "host": _host_timer}[clock]
+        timer = _TIMERS[clock]
         timers = {name: timer(run, stream) for name, run in runs.items()}
         seconds = {name: [] for name in runs}
         for _ in range(rounds):
@@ -193,6 +196,31 @@ def _graph_timer(run, stream, target=2e-3, most=200):
     return lambda: replay(times) / times / launches
 
 
+def _burst_timer(run, stream, rest=0.1):
+    """The same, after a rest and one round that is not timed."""
+    one_round = _graph_timer(run, stream)
+
+    def after_rest():
+        time.sleep(rest)
+        one_round()
+        return one_round()
+
+    return after_rest
+
+
+def _sustained_timer(run, stream, busy=0.5):
+    """The same, after having been busy with nothing else for so many seconds."""
+    one_round = _graph_timer(run, stream)
+
+    def after_work():
+        start = time.perf_counter()
+        while time.perf_counter() - start < busy:
+            one_round()
+        return one_round()
+
+    return after_work
+
+
 def _stream_timer(run, stream, target=4e-3):
     calls = max(2, round(target / _estimate(run, stream)))
     return lambda: elapsed(lambda: [run() for _ in range(calls)], stream) / calls
@@ -211,6 +239,15 @@ def _host_timer(run, _stream, target=0.05):
     estimate = min(_host_seconds(run, 1) for _ in range(3))
     calls = max(1, round(target / max(estimate, 1e-7)))
     return lambda: _host_seconds(run, calls) / calls
+
+
+_TIMERS = {
+    "graph": _graph_timer,
+    "burst": _burst_timer,
+    "sustained": _sustained_timer,
+    "stream": _stream_timer,
+    "host": _host_timer,
+}
 
 
 def _host_seconds(run, calls):

@@ -5,6 +5,7 @@ kernels do alike stands at the end: multiplying a slot of the ring, and storing 
 """
 
 import math
+from dataclasses import dataclass
 
 import tvm
 from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState, TMABar
@@ -22,7 +23,7 @@ SWIZZLE_128B = 3  # in a descriptor. Source: PTX ISA, "Matrix Descriptor Format"
 GIVE, TAKE = 40, 232  # registers that a thread which fetches keeps, and one that multiplies gets
 
 
-def one_tile(columns=64):
+def one_tile(columns=64, repeats=1, blocks=1):
     """A kernel for one tile: C = A Bᵀ, with A of (64, 64), B of (columns, 64), C in float32.
 
     >>> kernel = d2ltvm.build(hopper.one_tile())
@@ -31,6 +32,8 @@ def one_tile(columns=64):
 
     Args:
         columns: 8 to 256, a multiple of 8.
+        repeats: how often the product is added up, to see how long one takes.
+        blocks: that do the same; C is (blocks, 64, columns).
 
     Returns:
         A PrimFunc, for `d2ltvm.build`.
@@ -42,9 +45,9 @@ def one_tile(columns=64):
     def main(a_ptr: T.handle, b_ptr: T.handle, c_ptr: T.handle):
         A = T.match_buffer(a_ptr, (64, DEPTH), "float16", align=16)
         B = T.match_buffer(b_ptr, (columns, DEPTH), "float16", align=16)
-        C = T.match_buffer(c_ptr, (64, columns), "float32", align=16)
+        C = T.match_buffer(c_ptr, (blocks, 64, columns), "float32", align=16)
         T.device_entry()
-        T.cta_id([1])
+        block = T.cta_id([blocks])
         T.warpgroup_id([1])
         thread = T.thread_id([128])
 
@@ -67,7 +70,8 @@ def one_tile(columns=64):
         matrices = T.alloc_local((2,), "uint64")
         encode(matrices[0], sA.ptr_to([0, 0]))
         encode(matrices[1], sB.ptr_to([0, 0]))
-        multiply(acc, matrices, 0, columns, 0)
+        for r in T.serial(repeats):
+            multiply(acc, matrices, 0, columns, r)
         T.ptx.wgmma.wait_group.sync.aligned(0)
 
         # A thread has two neighbours of a row, and two of the eighth row below, of each 8 columns.
@@ -75,12 +79,12 @@ def one_tile(columns=64):
         column: T.let[T.int32] = thread % 4 * 2
         for j in T.unroll(columns // 8):
             for i in T.unroll(4):
-                C[row + i // 2 * 8, column + j * 8 + i % 2] = acc[j * 4 + i]
+                C[block, row + i // 2 * 8, column + j * 8 + i % 2] = acc[j * 4 + i]
 
     return main
 
 
-def matmul(n, m, l, columns=None, stages=None, sms=132):
+def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
     """A kernel for C = A Bᵀ, with A of (n, l), B of (m, l) and C of (n, m), all float16.
 
     >>> kernel = d2ltvm.build(hopper.matmul(4096, 4096, 4096))
@@ -92,6 +96,7 @@ def matmul(n, m, l, columns=None, stages=None, sms=132):
         n, m, l: positive integers; m and l are multiples of 8, so that rows begin at 16 bytes.
         columns: of a tile, 64, 128 or 256; None for `tile_columns`.
         stages: slots of the ring; None for as many as fit.
+        parts: in which results are stored, one after the other; None for `tile_parts`.
         sms: blocks that run at once, which are the SMs of the chip.
 
     Returns:
@@ -101,10 +106,11 @@ def matmul(n, m, l, columns=None, stages=None, sms=132):
         ValueError: a size is not as above, or the tiles do not fit into shared memory.
     """
     check_multiples(m=m, l=l)
-    down = math.ceil(n / ROWS)
+    down, rounds = math.ceil(n / ROWS), math.ceil(l / DEPTH)
     columns = columns or tile_columns(down, m, sms)
-    stages = check_ring(columns, stages)
-    across, rounds = math.ceil(m / columns), math.ceil(l / DEPTH)
+    parts = parts or tile_parts(columns, rounds)
+    stages = check_ring(columns, stages, parts)
+    across, width = math.ceil(m / columns), columns // parts
     group = largest_divisor(down, 16)  # so many tiles below each other share columns of B in L2
     tiles = down * across
     blocks = min(sms, tiles)
@@ -130,7 +136,7 @@ def matmul(n, m, l, columns=None, stages=None, sms=132):
         pool = T.SMEMPool()
         sA = shared_tile(pool, (stages, ROWS, DEPTH))
         sB = shared_tile(pool, (stages, columns, DEPTH))
-        sC = shared_tile(pool, (2, columns // 64, 64, 64))
+        sC = shared_tile(pool, (2, width // 64, 64, 64))
         ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=2)
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
@@ -182,13 +188,14 @@ def matmul(n, m, l, columns=None, stages=None, sms=132):
                     last = slot.stage
                     slot.advance()
                 finish(ring, thread, last)
-                to_shared(acc, pair, sC, part, thread, columns)
-                if thread % 128 == 0:
-                    for j in T.unroll(columns // 64):
-                        y: T.let[T.int32] = at[0] + part * 64
-                        x: T.let[T.int32] = at[1] + j * 64
-                        store(C[y : y + 64, x : x + 64], sC[part, j, :, :])
-                    T.ptx.cp.async_.bulk.commit_group()
+                for h in T.unroll(parts):
+                    to_shared(acc, pair, sC, part, thread, h, width)
+                    if thread % 128 == 0:
+                        for j in T.unroll(width // 64):
+                            y: T.let[T.int32] = at[0] + part * 64
+                            x: T.let[T.int32] = at[1] + h * width + j * 64
+                            store(C[y : y + 64, x : x + 64], sC[part, j, :, :])
+                        T.ptx.cp.async_.bulk.commit_group()
                 tile = tile + blocks
             if thread % 128 == 0:
                 T.ptx.cp.async_.bulk.wait_group(0)
@@ -196,23 +203,152 @@ def matmul(n, m, l, columns=None, stages=None, sms=132):
     return main
 
 
-def conv(batch, oc, ic, n, k, p=0, s=1, tile=None, columns=None, stages=None, skip=True, sms=132):
-    """A convolution kernel in NHWC: X (batch, n, n, ic), W (k*k, oc, ic), Y (batch, o, o, oc).
+@dataclass(frozen=True)
+class Plan:
+    """How the result of a convolution is cut into tiles. `plan_conv` makes it.
 
-    >>> kernel = d2ltvm.build(hopper.conv(256, 512, 256, 14, 3, 1))
+    Attributes:
+        batch, n, o: images, and their height and width, going in and coming out.
+        k, p, s: of the convolution.
+        tile, half: images, rows and columns of a tile; images and rows of a warpgroup's half.
+        columns: channels of a tile, of which `width` are stored at a time, in `parts` parts.
+        stages: slots of the ring.
+        chunks: of 64 input channels.
+        down, high, wide, across: tiles along images, rows, columns and channels.
+        group: tiles along images that share channels in L2.
+        first_y, whole_y: the first tile, and the number of tiles, with all taps in the image.
+        first_x, whole_x: the same along columns.
+        skip: whether taps outside of the image are left out.
+    """
 
-    All float16, sums in float32. A tile of Y is a box of 128 pixels by `columns` channels. For
-    each tap of the kernel and each 64 input channels TMA fetches the box of X under the tap, as
-    zeros where that is outside of the image, and a tile of W.
+    batch: int
+    n: int
+    o: int
+    k: int
+    p: int
+    s: int
+    tile: tuple
+    columns: int
+    stages: int
+    parts: int
+    chunks: int
+    across: int
+    skip: bool
+
+    down = property(lambda self: math.ceil(self.batch / self.tile[0]))
+    high = property(lambda self: math.ceil(self.o / self.tile[1]))
+    wide = property(lambda self: math.ceil(self.o / self.tile[2]))
+    tiles = property(lambda self: self.down * self.high * self.wide * self.across)
+    group = property(lambda self: largest_divisor(self.down, 16))
+    width = property(lambda self: self.columns // self.parts)
+    each = property(lambda self: self.down * self.across)  # tiles at the same pixels
+    first_y = property(lambda self: min(self._whole(self.tile[1]), default=0))
+    whole_y = property(lambda self: len(self._whole(self.tile[1])))
+    first_x = property(lambda self: min(self._whole(self.tile[2]), default=0))
+    whole_x = property(lambda self: len(self._whole(self.tile[2])))
+
+    @property
+    def half(self):
+        tn, th, _ = self.tile
+        return (tn // 2, th) if tn > 1 else (1, th // 2)
+
+    def _whole(self, size):
+        """Tiles along an axis that have all taps in the image."""
+        first = math.ceil(self.p / (self.s * size))
+        last = (self.n - self.k + self.p) // self.s // size  # has the last pixel with all taps
+        inside = [
+            tile
+            for tile in range(first, last + 1)
+            if (min(tile * size + size, self.o) - 1) * self.s - self.p + self.k <= self.n
+        ]
+        return inside
+
+
+def plan_conv(
+    batch, oc, ic, n, k, p, s, sms=132,
+    tile=None, columns=None, stages=None, parts=None, skip=True,
+):  # fmt: skip
+    """Cut a convolution into tiles: what is not given is chosen.
 
     Args:
-        batch, oc, ic, n, k, p, s: as for `conv_nhwcnc`; oc and ic are multiples of 8, p < k.
+        batch, oc, ic, n, k, p, s, sms: as for `conv`.
         tile: images, rows and columns of a tile's pixels, 128 together; None for `tile_pixels`.
             With a stride the rows and columns are 1.
         columns: channels of a tile, 64, 128 or 256; None for `tile_columns`.
         stages: slots of the ring; None for as many as fit.
+        parts: in which results are stored, one after the other; None for `tile_parts`.
         skip: whether to leave out taps that lie outside of the image for the whole tile.
+
+    Returns:
+        A `Plan`.
+
+    Raises:
+        ValueError: as for `conv`.
+    """
+    check_multiples(oc=oc, ic=ic)
+    if not 0 <= p < k:
+        raise ValueError(f"p is {p}; 0 to {k - 1} is allowed with k = {k}")
+    o = conv_out_size(n, k, p, s)
+    if (k, p, s) == (1, 0, 1):  # a pixel does not look at others: each is an image
+        batch, n, o = batch * n * n, 1, 1
+    tile = check_pixels(tile or tile_pixels(batch, o, s), s)
+    chunks = math.ceil(ic / DEPTH)
+    columns = columns or tile_columns(count_tiles(batch, o, tile), oc, sms)
+    parts = parts or tile_parts(columns, k * k * chunks)
+    stages = check_ring(columns, stages, parts)
+    across = math.ceil(oc / columns)
+    return Plan(batch, n, o, k, p, s, tile, columns, stages, parts, chunks, across, skip)
+
+
+@T.inline
+def locate(at, job, plan):
+    """Where a tile lies: row, column, image and channel, then its first tap and taps, twice.
+
+    Tiles inside of the image come first, then those at its borders, which have fewer taps: long
+    ones start early, and short ones fill the gaps at the end.
+    """
+    q: T.let[T.int32] = job // plan.each
+    if q < plan.whole_y * plan.whole_x:
+        at[0] = plan.first_y + q // max(1, plan.whole_x)
+        at[1] = plan.first_x + q % max(1, plan.whole_x)
+    elif q < plan.whole_y * plan.wide:
+        beyond: T.let[T.int32] = q - plan.whole_y * plan.whole_x
+        at[0] = plan.first_y + beyond // max(1, plan.wide - plan.whole_x)
+        x: T.let[T.int32] = beyond % max(1, plan.wide - plan.whole_x)
+        at[1] = (x + plan.first_x + plan.whole_x) % plan.wide
+    else:
+        at[0] = ((q // plan.wide) + plan.first_y) % plan.high
+        at[1] = q % plan.wide
+    at[0] = at[0] * plan.tile[1]
+    at[1] = at[1] * plan.tile[2]
+    r: T.let[T.int32] = job % plan.each
+    at[2] = (r // (plan.group * plan.across) * plan.group + r % plan.group) * plan.tile[0]
+    at[3] = r % (plan.group * plan.across) // plan.group * plan.columns
+    if plan.skip:
+        at[4] = T.max(0, plan.p - (at[0] + plan.tile[1] - 1) * plan.s)
+        at[5] = T.min(plan.k, plan.n + plan.p - at[0] * plan.s) - at[4]
+        at[6] = T.max(0, plan.p - (at[1] + plan.tile[2] - 1) * plan.s)
+        at[7] = T.min(plan.k, plan.n + plan.p - at[1] * plan.s) - at[6]
+    else:
+        at[4] = 0
+        at[5] = plan.k
+        at[6] = 0
+        at[7] = plan.k
+
+
+def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
+    """A convolution kernel in NHWC: X (batch, n, n, ic), W (k*k, oc, ic), Y (batch, o, o, oc).
+
+    >>> kernel = d2ltvm.build(hopper.conv(256, 512, 256, 14, 3, 1))
+
+    All float16, sums in float32. A tile of Y is a box of 128 pixels by some channels. For each tap
+    of the kernel and each 64 input channels TMA fetches the box of X under the tap, as zeros where
+    that is outside of the image, and a tile of W.
+
+    Args:
+        batch, oc, ic, n, k, p, s: as for `conv_nhwcnc`; oc and ic are multiples of 8, p < k.
         sms: blocks that run at once, which are the SMs of the chip.
+        options: of `plan_conv`.
 
     Returns:
         A PrimFunc, for `d2ltvm.build`.
@@ -220,64 +356,19 @@ def conv(batch, oc, ic, n, k, p=0, s=1, tile=None, columns=None, stages=None, sk
     Raises:
         ValueError: a size is not as above, or the tiles do not fit into shared memory.
     """
-    check_multiples(oc=oc, ic=ic)
-    if not 0 <= p < k:
-        raise ValueError(f"p is {p}; 0 to {k - 1} is allowed with k = {k}")
-    o = conv_out_size(n, k, p, s)
-    shape_x, shape_y = (batch, n, n, ic), (batch, o, o, oc)
-    if (k, p, s) == (1, 0, 1):  # a pixel does not look at others: each is an image
-        batch, n, o = batch * n * n, 1, 1
-    tn, th, tw = check_pixels(tile or tile_pixels(batch, o, s), s)
-    hn, hh = (tn // 2, th) if tn > 1 else (1, th // 2)  # of the half of a warpgroup
-    down, high, wide = math.ceil(batch / tn), math.ceil(o / th), math.ceil(o / tw)
-    columns = columns or tile_columns(down * high * wide, oc, sms)
-    stages = check_ring(columns, stages)
-    across, chunks = math.ceil(oc / columns), math.ceil(ic / DEPTH)
-    group = largest_divisor(down, 16)
-    tiles = down * across * high * wide
+    plan = plan_conv(batch, oc, ic, n, k, p, s, sms, **options)
+    (tn, th, tw), (hn, hh) = plan.tile, plan.half
+    columns, stages, parts, width = plan.columns, plan.stages, plan.parts, plan.width
+    tiles, chunks, o = plan.tiles, plan.chunks, conv_out_size(n, k, p, s)
     blocks = min(sms, tiles)
-    y0, inner_y = inner(high, th, o, n, k, p, s)
-    x0, inner_x = inner(wide, tw, o, n, k, p, s)
-    whole_x, border_x = max(1, inner_x), max(1, wide - inner_x)  # TVM divides also where it is 0
-
-    @T.inline
-    def locate(at, t):
-        # Boxes inside of the image come first, then those at its borders, which have fewer taps:
-        # long tiles start early, and short ones fill the gaps at the end.
-        q: T.let[T.int32] = t // (down * across)
-        if q < inner_y * inner_x:
-            at[0] = y0 + q // whole_x
-            at[1] = x0 + q % whole_x
-        elif q < inner_y * wide:
-            at[0] = y0 + (q - inner_y * inner_x) // border_x
-            at[1] = ((q - inner_y * inner_x) % border_x + x0 + inner_x) % wide
-        else:
-            at[0] = ((q - inner_y * wide) // wide + y0 + inner_y) % high
-            at[1] = ((q - inner_y * wide) % wide + x0) % wide
-        at[0] = at[0] * th
-        at[1] = at[1] * tw
-        r: T.let[T.int32] = t % (down * across)
-        at[2] = (r // (group * across) * group + r % group) * tn
-        at[3] = r % (group * across) // group * columns
-        # The first tap and the number of taps, down and across.
-        if skip:
-            at[4] = T.max(0, p - (at[0] + th - 1) * s)
-            at[5] = T.min(k, n + p - at[0] * s) - at[4]
-            at[6] = T.max(0, p - (at[1] + tw - 1) * s)
-            at[7] = T.min(k, n + p - at[1] * s) - at[6]
-        else:
-            at[4] = 0
-            at[5] = k
-            at[6] = 0
-            at[7] = k
 
     @T.prim_func
     def main(x_ptr: T.handle, w_ptr: T.handle, y_ptr: T.handle):
-        X = T.match_buffer(x_ptr, shape_x, "float16", align=16)
+        X = T.match_buffer(x_ptr, (batch, n, n, ic), "float16", align=16)
         W = T.match_buffer(w_ptr, (k * k, oc, ic), "float16", align=16)
-        Y = T.match_buffer(y_ptr, shape_y, "float16", align=16)
-        inputs = T.decl_buffer((batch, n, n, ic), "float16", data=X.data, align=16)
-        results = T.decl_buffer((batch, o, o, oc), "float16", data=Y.data, align=16)
+        Y = T.match_buffer(y_ptr, (batch, o, o, oc), "float16", align=16)
+        inputs = T.decl_buffer((plan.batch, plan.n, plan.n, ic), "float16", data=X.data, align=16)
+        results = T.decl_buffer((plan.batch, plan.o, plan.o, oc), "float16", data=Y.data, align=16)
         T.device_entry()
         T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1})
         block = T.cta_id([blocks])
@@ -287,7 +378,7 @@ def conv(batch, oc, ic, n, k, p=0, s=1, tile=None, columns=None, stages=None, sk
         pool = T.SMEMPool()
         sX = shared_tile(pool, (stages, tn, th, tw, DEPTH))
         sW = shared_tile(pool, (stages, columns, DEPTH))
-        sY = shared_tile(pool, (2, columns // 64, hn, hh, tw, 64))
+        sY = shared_tile(pool, (2, width // 64, hn, hh, tw, 64))
         ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=2)
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
@@ -300,7 +391,7 @@ def conv(batch, oc, ic, n, k, p=0, s=1, tile=None, columns=None, stages=None, sk
             T.ptx["setmaxnreg.dec.sync.aligned.u32"](GIVE)
             if thread == 0:
                 while job < tiles:
-                    locate(at, job)
+                    locate(at, job, plan)
                     b: T.let[T.int32] = at[2]
                     c: T.let[T.int32] = at[3]
                     for rkh in T.serial(at[5]):
@@ -336,7 +427,7 @@ def conv(batch, oc, ic, n, k, p=0, s=1, tile=None, columns=None, stages=None, sk
             encode(matrices[1], sW.ptr_to([0, 0, 0]))
             last: T.int32 = 0
             while job < tiles:
-                locate(at, job)
+                locate(at, job, plan)
                 for i in T.serial(at[5] * at[7] * chunks):
                     ring.full.wait(slot.stage, slot.phase)
                     multiply(acc, matrices, slot.stage, columns, i)
@@ -344,33 +435,24 @@ def conv(batch, oc, ic, n, k, p=0, s=1, tile=None, columns=None, stages=None, sk
                     last = slot.stage
                     slot.advance()
                 finish(ring, thread, last)
-                to_shared(acc, pair, sY, part, thread, columns, (hn, hh, tw))
-                if thread % 128 == 0:
-                    for j in T.unroll(columns // 64):
-                        b: T.let[T.int32] = at[2] + part * hn % tn
-                        y: T.let[T.int32] = at[0] + part * hh % th
-                        x: T.let[T.int32] = at[1]
-                        c: T.let[T.int32] = at[3] + j * 64
-                        store(
-                            results[b : b + hn, y : y + hh, x : x + tw, c : c + 64],
-                            sY[part, j, :, :, :, :],
-                        )
-                    T.ptx.cp.async_.bulk.commit_group()
+                for h in T.unroll(parts):
+                    to_shared(acc, pair, sY, part, thread, h, width, (hn, hh, tw))
+                    if thread % 128 == 0:
+                        for j in T.unroll(width // 64):
+                            b: T.let[T.int32] = at[2] + part * hn % tn
+                            y: T.let[T.int32] = at[0] + part * hh % th
+                            x: T.let[T.int32] = at[1]
+                            c: T.let[T.int32] = at[3] + h * width + j * 64
+                            store(
+                                results[b : b + hn, y : y + hh, x : x + tw, c : c + 64],
+                                sY[part, j, :, :, :, :],
+                            )
+                        T.ptx.cp.async_.bulk.commit_group()
                 job = job + blocks
             if thread % 128 == 0:
                 T.ptx.cp.async_.bulk.wait_group(0)
 
     return main
-
-
-def inner(boxes, size, o, n, k, p, s):
-    """First and number of those of `boxes` boxes along an axis that have all taps in the image."""
-    inside = [
-        box
-        for box in range(boxes)
-        if box * size * s >= p and (min(box * size + size, o) - 1) * s - p + k <= n
-    ]
-    return (inside[0], len(inside)) if inside else (0, 0)
 
 
 def shared_tile(pool, shape):
@@ -437,20 +519,22 @@ def place(tile, part, block, row, column, box):
 
 
 @T.inline
-def to_shared(acc, pair, tile, part, thread, columns, box=(64, 1, 1)):
-    """Round the sums of a warpgroup to float16 and put them into its part of a tile, swizzled.
+def to_shared(acc, pair, tile, part, thread, h, width, box=(64, 1, 1)):
+    """Round sums of a warpgroup to float16 and put them into its part of a tile, swizzled.
 
-    Four lanes hold eight neighbours of a row, so that `stmatrix` stores an 8 x 8 matrix from one
-    register of each lane. `box` is the shape of the tile's 64 rows.
+    These are columns h * width to (h + 1) * width. Four lanes hold eight neighbours of a row, so
+    that `stmatrix` stores an 8 x 8 matrix from one register of each lane. `box` is the shape of the
+    tile's 64 rows.
     """
     if thread % 128 == 0:
         T.ptx.cp.async_.bulk.wait_group.read(0)  # the tile before has been read by TMA
     T.cuda.warpgroup_sync(part + 1)
     lane: T.let[T.int32] = thread % 32
     row: T.let[T.int32] = thread % 128 // 32 * 16 + lane % 16
-    for j in T.unroll(columns // 16):
+    for j in T.unroll(width // 16):
         for q in T.unroll(4):
-            T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[j * 8 + q * 2 + 1], acc[j * 8 + q * 2])
+            i: T.let[T.int32] = h * (width // 2) + j * 8 + q * 2
+            T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[i + 1], acc[i])
         T.ptx["stmatrix.sync.aligned.m8n8.x4.shared.b16"](
             place(tile, part, j // 4, row, (j % 4 * 2 + lane // 16) * 8, box),
             pair[0], pair[1], pair[2], pair[3],
@@ -476,7 +560,8 @@ def tile_columns(boxes, oc, sms):
 
     A tile of half as many columns takes more than part as long, since it reads as many rows.
     """
-    cost = {256: 256, 128: 132, 64: 77}  # measured: book/measurements, hopper/columns
+    # Measured: records hopper/columns, and for 64 the turns of hopper/batches with 32 images.
+    cost = {256: 256, 128: 132, 64: 80}
 
     def time(columns):
         return math.ceil(boxes * math.ceil(oc / columns) / sms) * cost[columns]
@@ -497,10 +582,11 @@ def tile_pixels(batch, o, s):
     powers = [2**i for i in range(8)]
     boxes = [(ROWS // (h * w), h, w) for h in powers for w in powers if h * w <= ROWS]
     boxes = [box for box in boxes if box[0] > 1 or box[1] > 1]  # two halves of whole rows
-    return min(boxes, key=lambda t: (_tiles(batch, o, t), -t[0]))
+    return min(boxes, key=lambda t: (count_tiles(batch, o, t), -t[0]))
 
 
-def _tiles(batch, o, tile):
+def count_tiles(batch, o, tile):
+    """How many tiles cover the pixels of a batch of results of o x o."""
     return math.prod(math.ceil(a / b) for a, b in zip((batch, o, o), tile, strict=True))
 
 
@@ -526,11 +612,22 @@ def check_pixels(tile, s):
     return tile
 
 
-def check_ring(columns, stages):
+def tile_parts(columns, rounds):
+    """In how many parts results of a tile are stored.
+
+    In two, where they take the place of a slot that short sums need more. Measured: a product of
+    2048 x 2048, 32 rounds, gains a percent; the layer of the book, 36 rounds, loses one.
+    """
+    return 2 if columns == 256 and rounds <= 32 else 1
+
+
+def check_ring(columns, stages, parts=1):
     """The slots of a ring, checked; where None are given, as many as fit, up to eight."""
     if columns not in (64, 128, 256):
         raise ValueError(f"columns is {columns}; 64, 128 or 256 are allowed")
-    slot, result = (ROWS + columns) * DEPTH * 2, ROWS * columns * 2
+    if parts < 1 or columns // 64 % parts:
+        raise ValueError(f"parts is {parts}; a divisor of {columns // 64} is allowed")
+    slot, result = (ROWS + columns) * DEPTH * 2, ROWS * columns * 2 // parts
     most = (SHARED - 1024 - result) // slot
     if stages is None:
         return min(8, most)

@@ -14,7 +14,7 @@ CONVS = [
     ((128, 256, 64, 5, 3, 1, 1), {}),
     ((130, 72, 40, 5, 3, 1, 1), {"columns": 64}),
     ((100, 136, 96, 7, 3, 1, 2), {"tile": (128, 1, 1), "columns": 128}),
-    ((128, 256, 64, 6, 1, 0, 1), {"columns": 256}),
+    ((128, 256, 64, 6, 1, 0, 1), {"columns": 256, "parts": 4}),
     ((128, 64, 64, 7, 1, 0, 2), {}),
     ((33, 200, 72, 4, 5, 2, 1), {"columns": 256, "stages": 2}),
     ((40, 64, 64, 6, 3, 0, 1), {"skip": False}),
@@ -70,10 +70,11 @@ def test_product(shape):
 @pytest.mark.parametrize("columns", [8, 64, 136, 256])
 def test_one_tile_on_the_gpu(columns):
     a, b = half((64, 64), 0), half((columns, 64), 1)
-    c = np.full((64, columns), np.nan, "float32")
-    d2ltvm.build(hopper.one_tile(columns))(a, b, c)
+    c = np.full((2, 64, columns), np.nan, "float32")
+    d2ltvm.build(hopper.one_tile(columns, repeats=3, blocks=2))(a, b, c)
     x, y = a.astype("float64"), b.astype("float64")
-    assert (np.abs(c - x @ y.T) <= 64 * np.finfo("float32").eps * (np.abs(x) @ np.abs(y).T)).all()
+    bound = 3 * 64 * np.finfo("float32").eps * 3 * (np.abs(x) @ np.abs(y).T)
+    assert (np.abs(c - 3 * (x @ y.T)) <= bound).all()
 
 
 @pytest.mark.parametrize("columns", [8, 64, 136, 256])
@@ -159,7 +160,8 @@ def test_choices():
         (lambda: hopper.matmul(64, 60, 64), "m is 60; a positive multiple of 8"),
         (lambda: hopper.matmul(64, 64, 4), "l is 4; a positive multiple of 8"),
         (lambda: hopper.matmul(64, 64, 64, columns=96), "columns is 96; 64, 128 or 256"),
-        (lambda: hopper.matmul(64, 64, 64, columns=256, stages=4), "stages is 4; 2 to 3"),
+        (lambda: hopper.matmul(64, 64, 64, columns=256, parts=1, stages=4), "stages is 4; 2 to 3"),
+        (lambda: hopper.matmul(64, 64, 64, columns=128, parts=4), "parts is 4; a divisor of 2"),
         (lambda: hopper.one_tile(12), "columns is 12; a multiple of 8, up to 256"),
         (lambda: hopper.conv(256, 500, 256, 14, 3), "oc is 500; a positive multiple of 8"),
         (lambda: hopper.conv(256, 512, 3, 14, 3), "ic is 3; a positive multiple of 8"),

@@ -1,0 +1,168 @@
+"""Kernels for Hopper beside cuDNN and cuBLAS: layers of ResNet-50, batches, products."""
+
+import numpy as np
+
+from d2ltvm import baselines, devices, hopper
+from d2ltvm.batched import conv_batch_reference
+from d2ltvm.bench import _METHOD, bench_together
+from d2ltvm.checking import WrongResultError
+from d2ltvm.clock import time_together
+from d2ltvm.data import get_conv_batch
+from d2ltvm.errors import MissingError
+from d2ltvm.kernel import build
+
+# The layers of ResNet-50 with its strides at the 3 x 3 convolutions, by (oc, ic, n, k, p, s).
+# Source: He et al., Deep Residual Learning for Image Recognition, table 1.
+RESNET_3X3 = (
+    (64, 64, 56, 3, 1, 1),
+    (128, 128, 56, 3, 1, 2),
+    (128, 128, 28, 3, 1, 1),
+    (256, 256, 28, 3, 1, 2),
+    (256, 256, 14, 3, 1, 1),
+    (512, 512, 14, 3, 1, 2),
+    (512, 512, 7, 3, 1, 1),
+)
+RESNET_1X1 = tuple(
+    (oc, ic, n, 1, 0, s)
+    for oc, ic, n, s in (
+        (64, 64, 56, 1),
+        (256, 64, 56, 1),
+        (64, 256, 56, 1),
+        (128, 256, 56, 1),
+        (512, 128, 28, 1),
+        (128, 512, 28, 1),
+        (512, 256, 56, 2),
+        (256, 512, 28, 1),
+        (1024, 256, 14, 1),
+        (256, 1024, 14, 1),
+        (1024, 512, 28, 2),
+        (512, 1024, 14, 1),
+        (2048, 512, 7, 1),
+        (512, 2048, 7, 1),
+        (2048, 1024, 14, 2),
+    )
+)
+
+
+def layer_name(layer):
+    """A layer without its batch, in a few characters.
+
+    >>> layer_name((256, 128, 128, 56, 3, 1, 2))
+    '128 to 128, 56 x 56, stride 2'
+    """
+    oc, ic, n, _, _, s = layer[-6:]
+    return f"{ic} to {oc}, {n} x {n}" + (f", stride {s}" if s > 1 else "")
+
+
+def bench_layers(layers, variants=None, clock="burst", names=None):
+    """Time convolutions in NHWC beside cuDNN's, in turns, each checked against NumPy.
+
+    >>> d2ltvm.measure("hopper/layers", lambda: bench_layers([(256, 512, 256, 14, 3, 1, 1)]))
+
+    Args:
+        layers: tuples of batch, oc, ic, n, k, p and s. Images are repeated after 31.
+        variants: options of `hopper.conv` by legend; by default one, 'TVM', with none.
+        clock: as for `d2ltvm.time_together`.
+        names: of the layers; by default `layer_name` of each.
+
+    Returns:
+        What `bench_together` returns, in µs, with names as x.
+    """
+    need_hopper()
+    variants = {"TVM": {}} if variants is None else variants
+    series, spread = {}, {}
+    for layer in layers:
+        batch, oc, ic, n, k, p, s = layer
+        images, weights = get_conv_batch(min(batch, _DIFFERENT), oc, ic, n, k, "float16")
+        images = np.resize(images, (batch, ic, n, n))
+        runs = {"cuDNN": baselines.torch_conv_batch(p, s)(batch, images, weights)}
+        want = _reference(images, weights, p, s)
+        for legend, options in variants.items():
+            runs[legend] = _conv(layer, images, weights, want, options)
+        for legend, t in time_together(runs, clock).items():
+            series.setdefault(legend, []).append(_microseconds(t.median))
+            spread.setdefault(legend, []).append([_microseconds(t.low), _microseconds(t.high)])
+    return {
+        "unit": "µs",
+        "x": {"label": "layer", "values": names or [layer_name(layer) for layer in layers]},
+        "series": series,
+        "spread": spread,
+        "notes": f"{_METHOD[clock]}, contenders in turns; median of rounds",
+    }
+
+
+def bench_products(sizes, clock="burst"):
+    """Time products of n x n matrices of float16 beside cuBLAS', in turns; TFLOPS."""
+    need_hopper()
+
+    def data(n):
+        rng = np.random.default_rng(0)
+        return [rng.standard_normal((n, n), "float32").astype("float16") for _ in range(2)]
+
+    return bench_together(
+        sizes,
+        {"cuBLAS": _cublas, "TVM": _product},
+        data,
+        work=lambda n: 2 * n**3 / 1e12,
+        unit="TFLOPS",
+        clock=clock,
+    )
+
+
+def _cublas(n, a, b):
+    torch = baselines.torch_cuda()
+    x, y = (torch.from_numpy(array).cuda() for array in (a, b))
+    z = torch.empty(n, n, dtype=torch.float16, device="cuda")
+    return lambda: torch.matmul(x, y.T, out=z)
+
+
+def _product(n, a, b):
+    kernel = build(hopper.matmul(n, n, n), "cuda")
+    c = np.full((n, n), np.nan, "float16")
+    kernel(a, b, c)
+    step = 401  # a prime number: every place inside a tile has its turn
+    for got, x, y in ((c[::step], a[::step], b), (c[:, ::step], a, b[::step])):
+        x, y = x.astype("float64"), y.astype("float64")
+        _compare(got, x @ y.T, np.abs(x) @ np.abs(y).T, n)
+    return kernel.bind(a, b, c)
+
+
+def _conv(layer, images, weights, want, options):
+    kernel = build(hopper.conv(*layer, **options), "cuda")
+    x = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+    oc, ic, k, _ = weights.shape
+    w = np.ascontiguousarray(weights.transpose(2, 3, 0, 1).reshape(k * k, oc, ic))
+    y = np.full(kernel.params[2].shape, np.nan, "float16")
+    kernel(x, w, y)
+    _compare(y[::_STEP].transpose(0, 3, 1, 2), *want, weights[0].size)
+    return kernel.bind(x, w, y)
+
+
+_DIFFERENT = 31  # images; behind them they are repeated, since making random ones takes long
+_STEP = 37  # a prime number: the images that are compared lie at many places of a tile
+
+
+def _reference(images, weights, p, s):
+    exact = [a.astype("float64") for a in (images[::_STEP], weights)]
+    return [conv_batch_reference(*f(exact), p, s) for f in (list, lambda a: map(np.abs, a))]
+
+
+def _compare(got, want, most, terms):
+    """Products of float16 are exact; `terms` sums are cut off, and the last one is rounded."""
+    bound = terms * np.finfo("float32").eps * most + np.finfo("float16").eps / 2 * np.abs(want)
+    if not np.all(np.abs(got - want) <= bound):
+        raise WrongResultError(f"the result is not within {terms} roundings of the reference")
+
+
+def _microseconds(seconds):
+    return float(f"{seconds * 1e6:.6g}")
+
+
+def need_hopper():
+    """Raise a MissingError unless the GPU is an H100 or H200."""
+    if not devices.has_hopper():
+        raise MissingError(
+            "this GPU has no wgmma and no TMA" if devices.has_cuda() else "there is no GPU",
+            "the source and machine code of the kernels, for sm_90a",
+            "a machine with an H100 or H200",
+        )

@@ -1,0 +1,73 @@
+"""Look for races and wrong accesses in the kernels for Hopper, with NVIDIA's compute-sanitizer.
+
+    python tools/sanitize.py            on an H100 or H200 with compute-sanitizer: run and print
+    D2LTVM_RECORD=1 python tools/sanitize.py          the same, and keep the record
+
+The record is hopper/sanitizer: errors by tool. `python tools/sanitize.py run` runs the kernels
+alone, which is what the sanitizer looks at.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+
+import d2ltvm
+from d2ltvm import hopper, hopper_bench
+from d2ltvm.errors import MissingError
+
+TOOLS = ("memcheck", "racecheck", "synccheck")
+CONVS = [
+    ((130, 72, 40, 4, 3, 1, 1), {"sms": 3}),
+    ((128, 256, 64, 4, 3, 1, 2), {}),
+    ((3, 64, 64, 9, 3, 1, 1), {"tile": (2, 8, 8)}),
+]
+
+
+def run():
+    """Run kernels at sizes that tiles do not divide, with several tiles a block."""
+    for shape, options in CONVS:
+        batch, oc, ic, n, k, p, s = shape
+        o = d2ltvm.conv_out_size(n, k, p, s)
+        shapes = (batch, n, n, ic), (k * k, oc, ic), (batch, o, o, oc)
+        d2ltvm.build(hopper.conv(*shape, **options))(*(np.ones(s, "float16") for s in shapes))
+    for n, m, l in ((300, 264, 136), (1000, 512, 256)):
+        shapes = (n, l), (m, l), (n, m)
+        d2ltvm.build(hopper.matmul(n, m, l, sms=3))(*(np.ones(s, "float16") for s in shapes))
+
+
+def sanitize():
+    """Errors that each tool finds, as `d2ltvm.measure` takes them."""
+    hopper_bench.need_hopper()
+    program = shutil.which("compute-sanitizer")
+    if program is None:
+        raise MissingError("compute-sanitizer is not there", "everything else", "CUDA's toolkit")
+    errors = []
+    for tool in TOOLS:
+        command = [program, "--tool", tool, sys.executable, __file__, "run"]
+        output = subprocess.run(command, capture_output=True, text=True).stdout
+        found = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", output)
+        if found is None:
+            raise RuntimeError(f"{tool} gave no summary:\n{output[-2000:]}")
+        errors.append(int(found[1]))
+    return {
+        "unit": "errors",
+        "x": {"label": "tool", "values": list(TOOLS)},
+        "series": {"kernels": errors},
+        "notes": f"compute-sanitizer, {len(CONVS)} convolutions and 2 products",
+    }
+
+
+def main():
+    """Print the errors by tool. Returns the exit status: 1 where there are any."""
+    record = d2ltvm.measure("hopper/sanitizer", sanitize)
+    for tool in TOOLS:
+        print(f"{tool:10} {record.at('kernels', tool):.0f} errors")
+    print(record.caption)
+    return int(any(record["kernels"]))
+
+
+if __name__ == "__main__":
+    sys.exit(run() if sys.argv[1:] == ["run"] else main())
