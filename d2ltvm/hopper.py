@@ -111,7 +111,7 @@ def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
     parts = parts or tile_parts(columns, rounds)
     stages = check_ring(columns, stages, parts)
     across, width = math.ceil(m / columns), columns // parts
-    group = largest_divisor(down, 16)  # so many tiles below each other share columns of B in L2
+    group = group_size(down)  # so many tiles below each other share columns of B in L2
     tiles = down * across
     blocks = min(sms, tiles)
 
@@ -239,7 +239,7 @@ class Plan:
     high = property(lambda self: math.ceil(self.o / self.tile[1]))
     wide = property(lambda self: math.ceil(self.o / self.tile[2]))
     tiles = property(lambda self: self.down * self.high * self.wide * self.across)
-    group = property(lambda self: largest_divisor(self.down, 16))
+    group = property(lambda self: group_size(self.down))
     width = property(lambda self: self.columns // self.parts)
     each = property(lambda self: self.down * self.across)  # tiles at the same pixels
     first_y = property(lambda self: min(self._whole(self.tile[1]), default=0))
@@ -590,9 +590,9 @@ def count_tiles(batch, o, tile):
     return math.prod(math.ceil(a / b) for a, b in zip((batch, o, o), tile, strict=True))
 
 
-def largest_divisor(number, most):
-    """The largest divisor of a number that is not larger than `most`."""
-    return max(d for d in range(1, min(number, most) + 1) if number % d == 0)
+def group_size(down, most=16):
+    """How many of `down` tiles below each other are computed together: their largest divisor."""
+    return max(d for d in range(1, min(down, most) + 1) if down % d == 0)
 
 
 def check_multiples(**sizes):
