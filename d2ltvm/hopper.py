@@ -24,11 +24,12 @@ GIVE, TAKE = 40, 232  # registers that a thread which fetches keeps, and one tha
 
 
 def one_tile(columns=64, repeats=1, blocks=1):
-    """A kernel for one tile: C = A Bᵀ, with A of (64, 64), B of (columns, 64), C in float32.
+    """A kernel for one tile: C = A Bᵀ, with A of (64, 64) and B of (columns, 64).
 
     >>> kernel = d2ltvm.build(hopper.one_tile())
 
-    One warpgroup. One of its threads asks TMA for A and B, and all multiply when they are there.
+    A and B are float16, C is float32. One thread of a warpgroup asks TMA for A and B,
+    and all multiply when they are there.
 
     Args:
         columns: 8 to 256, a multiple of 8.
@@ -61,7 +62,7 @@ def one_tile(columns=64, repeats=1, blocks=1):
         T.cuda.cta_sync()
 
         if thread == 0:
-            arrived.arrive(0, (64 + columns) * DEPTH * 2)  # so many bytes will come
+            arrived.arrive(0, (64 + columns) * DEPTH * 2)  # bytes to come
             load(sA[:, :], A[0:64, 0:DEPTH], arrived.ptr_to([0]))
             load(sB[:, :], B[0:columns, 0:DEPTH], arrived.ptr_to([0]))
         arrived.wait(0, 0)
@@ -74,7 +75,7 @@ def one_tile(columns=64, repeats=1, blocks=1):
             multiply(acc, matrices, 0, columns, r)
         T.ptx.wgmma.wait_group.sync.aligned(0)
 
-        # A thread has two neighbours of a row, and two of the eighth row below, of each 8 columns.
+        # Of each 8 columns a thread has two neighbours, and those 8 rows below.
         row: T.let[T.int32] = thread // 32 * 16 + thread % 32 // 4
         column: T.let[T.int32] = thread % 4 * 2
         for j in T.unroll(columns // 8):
@@ -85,25 +86,25 @@ def one_tile(columns=64, repeats=1, blocks=1):
 
 
 def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
-    """A kernel for C = A Bᵀ, with A of (n, l), B of (m, l) and C of (n, m), all float16.
+    """A kernel for C = A Bᵀ: A is (n, l), B (m, l), C (n, m), all float16.
 
     >>> kernel = d2ltvm.build(hopper.matmul(4096, 4096, 4096))
 
-    Sums are float32. One thread asks TMA for tiles of A and B, `stages` rounds ahead of the two
-    warpgroups that multiply them; each block takes tile after tile of C.
+    Sums are float32. One thread asks TMA for tiles of A and B, up to `stages` rounds
+    ahead of the two warpgroups that multiply them; a block takes tile after tile.
 
     Args:
-        n, m, l: positive integers; m and l are multiples of 8, so that rows begin at 16 bytes.
+        n, m, l: positive integers; m and l are multiples of 8: rows begin at 16 bytes.
         columns: of a tile, 64, 128 or 256; None for `tile_columns`.
         stages: slots of the ring; None for as many as fit.
-        parts: in which results are stored, one after the other; None for `tile_parts`.
+        parts: in which results are stored one by one; None for `tile_parts`.
         sms: blocks that run at once, which are the SMs of the chip.
 
     Returns:
         A PrimFunc, for `d2ltvm.build`.
 
     Raises:
-        ValueError: a size is not as above, or the tiles do not fit into shared memory.
+        ValueError: a size is not as above, or shared memory is too small.
     """
     check_multiples(m=m, l=l)
     down, rounds = math.ceil(n / ROWS), math.ceil(l / DEPTH)
@@ -111,8 +112,8 @@ def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
     parts = parts or tile_parts(columns, rounds)
     stages = check_ring(columns, stages, parts)
     across, width = math.ceil(m / columns), columns // parts
-    group = group_size(down)  # so many tiles below each other share columns of B in L2
-    tiles = down * across
+    group = group_size(down)  # tiles below each other, which share columns of B
+    tiles, nbytes = down * across, (ROWS + columns) * DEPTH * 2
     blocks = min(sms, tiles)
 
     @T.inline
@@ -131,8 +132,8 @@ def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
         group_of = T.warpgroup_id([3])  # 0 fetches, 1 and 2 multiply
         thread = T.thread_id([384])
 
-        # All shared memory comes from one pool: another variable would move it off the 1024
-        # bytes at which the pattern of a swizzle begins.
+        # All shared memory comes from one pool: another variable would move it off
+        # the 1024 bytes at which the pattern of a swizzle begins.
         pool = T.SMEMPool()
         sA = shared_tile(pool, (stages, ROWS, DEPTH))
         sB = shared_tile(pool, (stages, columns, DEPTH))
@@ -145,8 +146,8 @@ def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
         at = T.alloc_local((2,), "int32")
         slot = PipelineState(stages, 0)
         tile: T.int32 = block
-        # One if and else. With two ifs the compiler would not see that the threads of a warpgroup
-        # agree on `slot`, and move it between two kinds of registers in the innermost loop.
+        # One if and else. With two ifs the compiler would not see that the threads of
+        # a warpgroup agree on `slot`, and move it between registers in the inner loop.
         if group_of == 0:
             T.ptx["setmaxnreg.dec.sync.aligned.u32"](GIVE)
             if thread == 0:
@@ -155,8 +156,8 @@ def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
                     y: T.let[T.int32] = at[0]
                     x: T.let[T.int32] = at[1]
                     for k in T.serial(rounds):
-                        ring.empty.wait(slot.stage, slot.phase ^ 1)  # at first all are empty
-                        ring.full.arrive(slot.stage, (ROWS + columns) * DEPTH * 2)  # bytes to come
+                        ring.empty.wait(slot.stage, slot.phase ^ 1)  # all begin empty
+                        ring.full.arrive(slot.stage, nbytes)  # that will come
                         z: T.let[T.int32] = k * DEPTH
                         load(
                             sA[slot.stage, :, :],
@@ -276,7 +277,7 @@ def plan_conv(
             With a stride the rows and columns are 1.
         columns: channels of a tile, 64, 128 or 256; None for `tile_columns`.
         stages: slots of the ring; None for as many as fit.
-        parts: in which results are stored, one after the other; None for `tile_parts`.
+        parts: in which results are stored one by one; None for `tile_parts`.
         skip: whether to leave out taps that lie outside of the image for the whole tile.
 
     Returns:
@@ -302,10 +303,10 @@ def plan_conv(
 
 @T.inline
 def locate(at, job, plan):
-    """Where a tile lies: row, column, image and channel, then its first tap and taps, twice.
+    """Where a tile lies: row, column, image, channel; its first tap and taps, twice.
 
-    Tiles inside of the image come first, then those at its borders, which have fewer taps: long
-    ones start early, and short ones fill the gaps at the end.
+    Tiles inside of the image come first, then those at its borders, which have fewer
+    taps: long ones start early, and short ones fill the gaps at the end.
     """
     q: T.let[T.int32] = job // plan.each
     if q < plan.whole_y * plan.whole_x:
@@ -337,16 +338,17 @@ def locate(at, job, plan):
 
 
 def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
-    """A convolution kernel in NHWC: X (batch, n, n, ic), W (k*k, oc, ic), Y (batch, o, o, oc).
+    """A convolution kernel in NHWC, float16 with float32 sums.
 
     >>> kernel = d2ltvm.build(hopper.conv(256, 512, 256, 14, 3, 1))
 
-    All float16, sums in float32. A tile of Y is a box of 128 pixels by some channels. For each tap
-    of the kernel and each 64 input channels TMA fetches the box of X under the tap, as zeros where
-    that is outside of the image, and a tile of W.
+    X is (batch, n, n, ic), W (k * k, oc, ic), Y (batch, o, o, oc). A tile of Y is a
+    box of 128 pixels by some channels. For each tap and each 64 input channels TMA
+    fetches the box of X under the tap, zeros where that is outside, and a tile of W.
 
     Args:
-        batch, oc, ic, n, k, p, s: as for `conv_nhwcnc`; oc and ic are multiples of 8, p < k.
+        batch, oc, ic, n, k, p, s: as for `conv_nhwcnc`; oc and ic are multiples of 8,
+            and p < k.
         sms: blocks that run at once, which are the SMs of the chip.
         options: of `plan_conv`.
 
@@ -354,13 +356,13 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
         A PrimFunc, for `d2ltvm.build`.
 
     Raises:
-        ValueError: a size is not as above, or the tiles do not fit into shared memory.
+        ValueError: a size is not as above, or shared memory is too small.
     """
     plan = plan_conv(batch, oc, ic, n, k, p, s, sms, **options)
     (tn, th, tw), (hn, hh) = plan.tile, plan.half
     columns, stages, parts, width = plan.columns, plan.stages, plan.parts, plan.width
     tiles, chunks, o = plan.tiles, plan.chunks, conv_out_size(n, k, p, s)
-    blocks = min(sms, tiles)
+    blocks, nbytes = min(sms, tiles), (ROWS + columns) * DEPTH * 2
 
     @T.prim_func
     def main(x_ptr: T.handle, w_ptr: T.handle, y_ptr: T.handle):
@@ -403,7 +405,7 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
                                 x: T.let[T.int32] = at[1] * s - p + kw
                                 tap: T.let[T.int32] = kh * k + kw
                                 ring.empty.wait(slot.stage, slot.phase ^ 1)
-                                ring.full.arrive(slot.stage, (ROWS + columns) * DEPTH * 2)
+                                ring.full.arrive(slot.stage, nbytes)
                                 z: T.let[T.int32] = i * DEPTH
                                 load(
                                     sX[slot.stage, :, :, :, :],
@@ -456,13 +458,13 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
 
 
 def shared_tile(pool, shape):
-    """A tile of float16 in shared memory, in rows of 128 bytes, swizzled as TMA does."""
+    """A tile of float16 in shared memory, in rows of 128 swizzled bytes."""
     return pool.alloc(shape, "float16", align=1024, layout=swizzled(shape))
 
 
 @T.inline
 def load(tile, box, barrier):
-    """Have TMA copy a box of a tensor, zeros where it is outside, and tell a barrier."""
+    """Have TMA copy a box, zeros where it is outside, and tell a barrier."""
     Tx.copy_async(tile, box, dispatch="tma_explicit", mbar=barrier, oob="zero")
 
 
@@ -474,16 +476,16 @@ def store(box, tile):
 
 @T.inline
 def encode(descriptor, pointer):
-    """Write the descriptor of a matrix in shared memory, in rows of 128 swizzled bytes."""
+    """Write the descriptor of a matrix in rows of 128 swizzled bytes."""
     T.cuda.wgmma.encode_matrix_descriptor(T.address_of(descriptor), pointer, 1, 64, SWIZZLE_128B)
 
 
 @T.inline
 def multiply(acc, matrices, stage, columns, k):
-    """Begin to multiply what is in a slot of the ring; the first time, sums start at zero."""
+    """Begin to multiply what is in a slot; the first time, sums start at zero."""
     T.ptx.wgmma.fence.sync.aligned()
     for i in T.unroll(DEPTH // 16):
-        # Descriptors count in 16 bytes: a row is 8 of them, and 16 float16 of a row are 2.
+        # Descriptors count in 16 bytes: a row is 8 of them, 16 float16 are 2.
         T.ptx[f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16"](
             *[acc[j] for j in range(columns // 2)],
             matrices[0] + T.Cast("uint64", stage * (ROWS * 8) + i * 2),
@@ -495,7 +497,7 @@ def multiply(acc, matrices, stage, columns, k):
 
 @T.inline
 def hand_back(ring, thread, last, k):
-    """Wait until all products but those just begun are done, and hand back the slot before."""
+    """Wait for all products but those just begun; hand back the slot before."""
     T.ptx.wgmma.wait_group.sync.aligned(1)
     if thread % 128 == 0 and k > 0:
         ring.empty.arrive(last)
@@ -520,14 +522,15 @@ def place(tile, part, block, row, column, box):
 
 @T.inline
 def to_shared(acc, pair, tile, part, thread, h, width, box=(64, 1, 1)):
-    """Round sums of a warpgroup to float16 and put them into its part of a tile, swizzled.
+    """Round sums of a warpgroup to float16 and put them into its tile, swizzled.
 
-    These are columns h * width to (h + 1) * width. Four lanes hold eight neighbours of a row, so
-    that `stmatrix` stores an 8 x 8 matrix from one register of each lane. `box` is the shape of the
-    tile's 64 rows.
+    These are columns h * width to (h + 1) * width. Four lanes hold eight neighbours
+    of a row, so that `stmatrix` stores an 8 x 8 matrix from one register of each
+    lane. `box` is the shape of the tile's 64 rows.
     """
     if thread % 128 == 0:
-        T.ptx.cp.async_.bulk.wait_group.read(0)  # the tile before has been read by TMA
+        # TMA has read what was there before.
+        T.ptx.cp.async_.bulk.wait_group.read(0)
     T.cuda.warpgroup_sync(part + 1)
     lane: T.let[T.int32] = thread % 32
     row: T.let[T.int32] = thread % 128 // 32 * 16 + lane % 16
@@ -553,14 +556,14 @@ def swizzled(shape, dtype="float16"):
 
 
 def tile_columns(boxes, oc, sms):
-    """The columns of a tile, of 64, 128 and 256, with which the last wave is done first.
+    """The columns of a tile, 64, 128 or 256, with which the last wave is done first.
 
     >>> tile_columns(98, 512, 132)
     128
 
-    A tile of half as many columns takes more than part as long, since it reads as many rows.
+    Half as many columns take more than half as long, since they read as many rows.
     """
-    # Measured: records hopper/columns, and for 64 the turns of hopper/batches with 32 images.
+    # Measured: hopper/columns; for 64, the turns of 32 images in hopper/batches.
     cost = {256: 256, 128: 132, 64: 80}
 
     def time(columns):
@@ -570,18 +573,18 @@ def tile_columns(boxes, oc, sms):
 
 
 def tile_pixels(batch, o, s):
-    """Images, rows and columns, 128 together, that cover a batch with the fewest tiles.
+    """Images, rows and columns, 128 together, that cover a batch in the fewest tiles.
 
     >>> tile_pixels(256, 14, 1), tile_pixels(1, 14, 1)
     ((128, 1, 1), (1, 8, 16))
 
-    With a stride the pixels of a box are no box of the image, so there a tile is of one pixel.
+    With a stride the pixels under a tap are no box: there a tile is of one pixel.
     """
     if s > 1 or o == 1:
         return (ROWS, 1, 1)
     powers = [2**i for i in range(8)]
     boxes = [(ROWS // (h * w), h, w) for h in powers for w in powers if h * w <= ROWS]
-    boxes = [box for box in boxes if box[0] > 1 or box[1] > 1]  # two halves of whole rows
+    boxes = [box for box in boxes if box[0] * box[1] > 1]  # two halves of whole rows
     return min(boxes, key=lambda t: (count_tiles(batch, o, t), -t[0]))
 
 
