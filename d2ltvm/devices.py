@@ -54,6 +54,22 @@ def has_cuda():
     return os.environ.get("D2LTVM_NO_CUDA", "0") in ("", "0") and tvm.cuda(0).exist
 
 
+def need_ampere(arch=None):
+    """Raise a MissingError where the GPU, or an architecture, is older than compute capability 8.0.
+
+    Asynchronous copies and `mma.sync` of 16 x 8 x 16 begin there.
+    """
+    version = tvm.cuda(0).compute_version if arch is None and has_cuda() else None
+    found = str(arch) if arch else f"sm_{version.replace('.', '')}" if version else None
+    number = re.match(r"sm_(\d+)", found or "")
+    if number and int(number[1]) < 80:
+        raise MissingError(
+            f"cp.async and mma.sync of 16 x 8 x 16 need sm_80, and this is {found}",
+            "wmma, and d2ltvm.emulate",
+            "a machine with an A100, an L4 or a newer GPU",
+        )
+
+
 def has_hopper():
     """True where the GPU is an H100 or H200, which have wgmma and TMA."""
     return has_cuda() and tvm.cuda(0).compute_version == "9.0"

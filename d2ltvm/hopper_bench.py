@@ -11,6 +11,8 @@ from d2ltvm.data import get_conv_batch
 from d2ltvm.errors import MissingError
 from d2ltvm.kernel import build
 
+LAYER = (256, 512, 256, 14, 3, 1, 1)  # batch, oc, ic, n, k, p, s: that of the tutorials
+
 # The layers of ResNet-50 with its strides at the 3 x 3 convolutions, by (oc, ic, n, k, p, s).
 # Source: He et al., Deep Residual Learning for Image Recognition, table 1.
 RESNET_3X3 = (
@@ -89,6 +91,12 @@ def bench_layers(layers, variants=None, clock="burst", names=None):
         "spread": spread,
         "notes": f"{_METHOD[clock]}, contenders in turns; median of rounds",
     }
+
+
+def bench_batches(clock="burst"):
+    """Time the layer of the tutorials with 1 to 256 images beside cuDNN's, as `bench_layers`."""
+    sizes = [2**i for i in range(9)]
+    return bench_layers([(batch, *LAYER[1:]) for batch in sizes], clock=clock, names=sizes)
 
 
 def bench_products(sizes, clock="burst"):

@@ -8,6 +8,7 @@ import tvm
 import tvm_ffi
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
+from d2ltvm import devices
 from d2ltvm.chips import CHIPS
 from d2ltvm.errors import MissingError
 
@@ -101,6 +102,8 @@ def lower(mod, target, config=None, asynchronous=True):
     mod, options = _asynchronous(mod, target, asynchronous)
     warp = _uses_warp_memory(mod)
     if warp:
+        if target.kind.name == "cuda":
+            devices.need_ampere(target.arch)
         # LowerWarpMemory wants buffers outside the threads, where the rewriting of storage puts
         # them, and does not see through names for parts of an index.
         options.update({"tirx.disable_storage_rewrite": False, "tirx.disable_cse_tir": True})

@@ -9,7 +9,7 @@ import json
 import sys
 from dataclasses import dataclass
 
-from d2ltvm import baselines, schedules
+from d2ltvm import baselines, hopper_bench, schedules
 from d2ltvm.bench import bcast_data, bench_together, tvm_add
 from d2ltvm.data import get_abc
 from d2ltvm.errors import MissingError
@@ -44,6 +44,53 @@ class Workload:
     gigabytes: object
 
 
+@dataclass(frozen=True)
+class Race:
+    """Several lines of the scoreboard that are one measurement of a chapter.
+
+    Attributes:
+        name: of the record.
+        title: what a line is, for people; `{}` stands for its place on the x axis.
+        library: name of the library's series, and `ours`, of the book's.
+        measure: function without arguments that measures, as for `d2ltvm.measure`.
+    """
+
+    name: str
+    title: str
+    library: str
+    ours: str
+    measure: object
+
+    device = "cuda"
+
+
+def races():
+    """The measurements of chapters that the scoreboard shows, a list of `Race`."""
+    layers, layer = hopper_bench.bench_layers, hopper_bench.LAYER
+    ours = {"taps left out": {}}
+
+    def resnet(name, title, sizes):
+        return Race(name, title, "cuDNN", "TVM", lambda: layers([(256, *one) for one in sizes]))
+
+    def products():
+        return hopper_bench.bench_products([2048, 4096, 8192])
+
+    return [
+        Race(
+            "hopper/layer", "conv {}, burst", "cuDNN", "taps left out",
+            lambda: layers([layer], ours),
+        ),
+        Race(
+            "hopper/layer_sustained", "conv {}, sustained", "cuDNN", "taps left out",
+            lambda: layers([layer], ours, "sustained"),
+        ),
+        Race("hopper/batches", "the same, {} images", "cuDNN", "TVM", hopper_bench.bench_batches),
+        resnet("hopper/resnet_3x3", "3 x 3, {}", hopper_bench.RESNET_3X3),
+        resnet("hopper/resnet_1x1", "1 x 1, {}", hopper_bench.RESNET_1X1),
+        Race("hopper/products", "float16 product, n = {}", "cuBLAS", "TVM", products),
+    ]  # fmt: skip
+
+
 def workloads():
     """The workloads of the book so far, a list of `Workload`."""
 
@@ -70,11 +117,13 @@ def workloads():
 
 
 def run(workload):
-    """Measure a workload, or look its record up: a `Record` with one series for each side, in GB/s.
+    """Measure a workload or a race, or look its record up: a `Record` with series for both sides.
 
     Raises:
         MissingError: it can neither be measured here nor looked up.
     """
+    if isinstance(workload, Race):
+        return measure(workload.name, workload.measure)
     name, library = workload.library
 
     def both():
@@ -90,20 +139,29 @@ def run(workload):
     return measure(f"scoreboard/{workload.key}", both, device=workload.device)
 
 
-def row(workload, record):
-    """A line of the scoreboard as a dict: both sides in GB/s, their ratio, and the provenance."""
-    library = workload.library[0]
-    ours = float(record[OURS][0])
-    theirs = float(record[library][0]) if library in record.series else None
-    return {
-        "workload": workload.title,
-        "device": workload.device,
-        "library": library,
-        "library_gb_s": theirs,
-        "book_gb_s": ours,
-        "ratio": ours / theirs if theirs else None,
-        "measured": record.caption,
-    }
+def rows(workload, record):
+    """Lines of the scoreboard as dicts: both sides, how many times as fast, and the provenance."""
+    race = isinstance(workload, Race)
+    library = workload.library if race else workload.library[0]
+    ours = record[workload.ours if race else OURS]
+    theirs = record[library] if library in record.series else [None] * len(ours)
+    return [
+        {
+            "workload": workload.title.format(x),
+            "device": workload.device,
+            "library": library,
+            "unit": record.unit,
+            "library_value": float(them) if them else None,
+            "book_value": float(us),
+            "ratio": _ratio(float(us), float(them), record.unit) if them else None,
+            "measured": record.caption,
+        }
+        for x, us, them in zip(record.x["values"], ours, theirs, strict=True)
+    ]
+
+
+def _ratio(ours, theirs, unit):
+    return theirs / ours if unit == "µs" else ours / theirs
 
 
 def main(argv=None):
@@ -111,36 +169,36 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m d2ltvm bench", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     as_json = parser.parse_args(argv).json
-    rows, todo = [], workloads()
+    lines, todo = [], [*workloads(), *races()]
     for done, workload in enumerate(todo):
         _progress(done, len(todo), workload.title)
         try:
-            rows.append(row(workload, run(workload)))
+            lines += rows(workload, run(workload))
         except MissingError as error:
-            rows.append(
+            lines.append(
                 {"workload": workload.title, "device": workload.device, "missing": str(error)}
             )
     _progress(len(todo), len(todo), "")
-    print(json.dumps(rows, indent=2) if as_json else table(rows))
+    print(json.dumps(lines, indent=2) if as_json else table(lines))
     return 0
 
 
 def table(rows):
     """The scoreboard as text, with what was measured where below it."""
-    lines = [f"{'workload':28}{'library':>24}{'this book':>14}{'ratio':>8}"]
+    lines = [f"{'workload':38}{'library':>24}{'this book':>16}{'ratio':>8}"]
     sources = []
     for r in rows:
         if "missing" in r:
-            lines.append(f"{r['workload']:28}  {r['missing']}")
+            lines.append(f"{r['workload']:38}  {r['missing']}")
             continue
         if r["measured"] not in sources:
             sources.append(r["measured"])
-        theirs = f"{r['library_gb_s']:,.1f} GB/s" if r["ratio"] else "not here"
+        theirs = f"{r['library_value']:,.1f} {r['unit']}" if r["ratio"] else "not here"
         ratio = f"{r['ratio']:.2f}" if r["ratio"] else ""
         mark = f"[{sources.index(r['measured']) + 1}]"
         lines.append(
-            f"{r['workload']:28}{r['library'] + ' ' + theirs:>24}"
-            f"{r['book_gb_s']:>9,.1f} GB/s{ratio:>8} {mark}"
+            f"{r['workload']:38}{r['library'] + ' ' + theirs:>24}"
+            f"{r['book_value']:>9,.1f} {r['unit']:6}{ratio:>8} {mark}"
         )
     return "\n".join([*lines, "", *(f"[{k}] {text}" for k, text in enumerate(sources, 1))])
 

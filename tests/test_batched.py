@@ -193,6 +193,12 @@ def test_wmma_compiles_for_the_first_tensor_cores_too():
     assert "HMMA.1688.F32" in kernel.sass("sm_75") and "cp_async" not in kernel.code
 
 
+def test_mma_is_refused_where_there_is_none():
+    with pytest.raises(d2ltvm.MissingError, match="need sm_80, and this is sm_75"):
+        d2ltvm.build(MMA(*HALF_SHAPES[0], rows=(1, 2), columns=(2, 1), stages=3), "sm_75")
+    d2ltvm.devices.need_ampere("sm_80")
+
+
 def test_conflicts_of_fragment_loads():
     """What an H200 counts: 57,807,851 wavefronts, 28,910,230 and 28,913,320; stores apart."""
     layer = (256, 512, 256, 14, 3, 1, 1)

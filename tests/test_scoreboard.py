@@ -19,10 +19,14 @@ def gpu_workloads():
 
 
 def test_a_row_holds_both_sides_and_their_ratio(no_gpu):
-    for workload in gpu_workloads():
-        row = scoreboard.row(workload, scoreboard.run(workload))
-        assert row["ratio"] == row["book_gb_s"] / row["library_gb_s"]
-        assert "NVIDIA" in row["measured"]
+    for workload in [*gpu_workloads(), *scoreboard.races()]:
+        record = scoreboard.run(workload)
+        rows = scoreboard.rows(workload, record)
+        assert len(rows) == len(record.x["values"])
+        for row in rows:
+            ratio = row["book_value"] / row["library_value"]
+            assert row["ratio"] == pytest.approx(1 / ratio if row["unit"] == "µs" else ratio)
+            assert "NVIDIA" in row["measured"]
 
 
 def test_json_and_table_show_the_same(no_gpu, monkeypatch, capsys):
@@ -46,7 +50,8 @@ def test_a_workload_without_a_record_is_a_line_and_not_an_end(no_gpu, monkeypatc
 
     monkeypatch.setattr(scoreboard, "run", missing)
     assert scoreboard.main([]) == 0
-    assert capsys.readouterr().out.count("no record of it") == len(scoreboard.workloads())
+    count = len(scoreboard.workloads()) + len(scoreboard.races())
+    assert capsys.readouterr().out.count("no record of it") == count
 
 
 def test_the_figures_that_the_book_promises_are_in_the_records():
@@ -71,3 +76,14 @@ def test_the_figures_that_the_book_promises_are_in_the_records():
         best = min(time[0] for name, time in race.series.items() if name != "cuDNN")
         ratios.append(race.at("cuDNN", c) / best)
     assert min(ratios) >= 0.7 and math.prod(ratios) >= 0.9 ** len(ratios)
+    layer = d2ltvm.load("hopper/layer")
+    assert layer["cuDNN"][0] >= 1.10 * layer["taps left out"][0]
+    layer = d2ltvm.load("hopper/layer_sustained")
+    assert layer["cuDNN"][0] >= 1.08 * layer["taps left out"][0]
+    resnet = d2ltvm.load("hopper/resnet_3x3")
+    ratios = resnet["cuDNN"] / resnet["TVM"]
+    assert ratios.min() >= 1 and math.prod(ratios) >= 1.05 ** len(ratios)
+    product = d2ltvm.load("hopper/products")
+    assert (product["TVM"] >= product["cuBLAS"]).all()
+    batches = d2ltvm.load("hopper/batches")
+    assert (batches["cuDNN"] >= 0.9 * batches["TVM"]).all()

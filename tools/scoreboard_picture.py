@@ -16,7 +16,7 @@ def rows():
     from d2ltvm import records, scoreboard
 
     chosen = [w for w in scoreboard.workloads() if w.device == "cuda"]
-    return [scoreboard.row(w, records.load(f"scoreboard/{w.key}")) for w in chosen]
+    return [row for w in chosen for row in scoreboard.rows(w, records.load(f"scoreboard/{w.key}"))]
 
 
 def content():
