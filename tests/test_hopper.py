@@ -1,7 +1,11 @@
 """Kernels for Hopper: choices, errors, machine code and index maps anywhere; results on one."""
 
+import itertools
+
 import numpy as np
 import pytest
+import tvm
+from tvm.script import tirx as T
 
 import d2ltvm
 from d2ltvm import hopper, sass, warpgroups
@@ -105,6 +109,79 @@ def test_boxes_are_zero_outside_and_stored_inside():
     assert warpgroups.box(image, (5, 0), (1, 2)).tolist() == [[0, 0]]
     warpgroups.put(image, (-1, 2), np.full((2, 4), -1.0))
     assert image[0].tolist() == [1, 2, -1, -1] and image[1:].min() == 5
+
+
+def located(plan):
+    """What the kernel's own `locate` says of each tile, run on the processor."""
+
+    @T.prim_func
+    def main(out_ptr: T.handle):
+        out = T.match_buffer(out_ptr, (plan.tiles, 8), "int32")
+        at = T.alloc_local((8,), "int32")
+        for job in T.serial(plan.tiles):
+            hopper.locate(at, job, plan)
+            for i in T.unroll(8):
+                out[job, i] = at[i]
+
+    tensor = tvm.runtime.tensor(np.full((plan.tiles, 8), -1, "int32"))
+    tvm.compile(tvm.IRModule({"main": main}), target="llvm", tir_pipeline="tirx")(tensor)
+    return tensor.numpy()
+
+
+PLANS = [(shape, {k: v for k, v in options.items() if k != "sms"}) for shape, options in CONVS]
+
+
+@pytest.mark.parametrize(
+    "shape, options", [*PLANS, (LAYER, {}), ((5, 64, 64, 30, 3, 0, 1), {})], ids=str
+)
+def test_every_tile_is_located_once_with_its_taps(shape, options):
+    oc, k, p, s = shape[1], *shape[4:]
+    plan = hopper.plan_conv(*shape, **options)
+    (tn, th, tw), places = plan.tile, located(plan)
+    corners = itertools.product(
+        range(0, plan.o, th),
+        range(0, plan.o, tw),
+        range(0, plan.batch, tn),
+        range(0, oc, plan.columns),
+    )
+    assert sorted(map(tuple, places[:, :4].tolist())) == sorted(corners)
+
+    def needed(first, size):
+        inside = [
+            tap
+            for tap in range(k)
+            if any(0 <= y * s - p + tap < plan.n for y in range(first, first + size))
+        ]
+        return (min(inside), len(inside)) if plan.skip else (0, k)
+
+    for y, x, _, _, *taps in places.tolist():
+        assert tuple(taps) == (*needed(y, th), *needed(x, tw))
+    whole = plan.whole_y * plan.whole_x * plan.each
+    assert (places[:whole, [5, 7]] == k).all()
+
+
+@pytest.mark.parametrize("shape, options", PLANS, ids=str)
+def test_the_plan_computes_the_convolution(shape, options):
+    """Boxes under each tap, multiplied and stored as the kernel does, in NumPy."""
+    batch, oc, ic, n, k, p, s = shape
+    plan = hopper.plan_conv(*shape, **options)
+    images, kernels = half((batch, ic, n, n), 0), half((oc, ic, k, k), 1)
+    exact = [a.astype("float64") for a in (images, kernels)]
+    x = exact[0].transpose(0, 2, 3, 1).reshape(plan.batch, plan.n, plan.n, ic)
+    w = exact[1].transpose(2, 3, 0, 1).reshape(k * k, oc, ic)
+    y = np.full((plan.batch, plan.o, plan.o, oc), np.nan)
+    for row, column, image, channel, kh, taps_h, kw, taps_w in located(plan).tolist():
+        sums = np.zeros((128, plan.columns))
+        for tap_h, tap_w in itertools.product(range(kh, kh + taps_h), range(kw, kw + taps_w)):
+            corner = (image, row * s - p + tap_h, column * s - p + tap_w, 0)
+            rows = warpgroups.box(x, corner, (*plan.tile, ic)).reshape(128, ic)
+            columns = (1, plan.columns, ic)
+            (matrix,) = warpgroups.box(w, (tap_h * k + tap_w, channel, 0), columns)
+            sums += rows @ matrix.T
+        corner = (image, row, column, channel)
+        warpgroups.put(y, corner, sums.reshape(*plan.tile, plan.columns))
+    want = d2ltvm.conv_batch_reference(*exact, p, s).transpose(0, 2, 3, 1)
+    assert np.allclose(y.reshape(want.shape), want, rtol=1e-12, atol=1e-9)
 
 
 def innermost(text):
