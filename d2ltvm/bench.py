@@ -76,12 +76,12 @@ def bench_together(
         "x": {"label": xlabel, "values": sizes},
         "series": series,
         "spread": spread,
-        "notes": f"{_METHOD[clock]}, contenders in turns; median of rounds",
+        "notes": f"{METHOD[clock]}, contenders in turns; median of rounds",
         "missing": missing,
     }
 
 
-_METHOD = {
+METHOD = {
     "graph": "CUDA graphs between CUDA events, warm, L2 not flushed",
     "burst": "CUDA graphs between CUDA events, a rest before each round, L2 not flushed",
     "sustained": "CUDA graphs between CUDA events, after half a second of the same, L2 not flushed",

@@ -4,7 +4,7 @@ import numpy as np
 
 from d2ltvm import baselines, devices, hopper
 from d2ltvm.batched import conv_batch_reference
-from d2ltvm.bench import _METHOD, bench_together
+from d2ltvm.bench import METHOD, bench_together
 from d2ltvm.checking import WrongResultError
 from d2ltvm.clock import time_together
 from d2ltvm.data import get_conv_batch
@@ -89,7 +89,7 @@ def bench_layers(layers, variants=None, clock="burst", names=None):
         "x": {"label": "layer", "values": names or [layer_name(layer) for layer in layers]},
         "series": series,
         "spread": spread,
-        "notes": f"{_METHOD[clock]}, contenders in turns; median of rounds",
+        "notes": f"{METHOD[clock]}, contenders in turns; median of rounds",
     }
 
 

@@ -145,7 +145,7 @@ def test_scoreboard_rows_and_table():
         device={"name": "chip", "driver": "", "cuda": ""},
         date="2026-01-01",
     )
-    row = scoreboard.row(workload, record)
+    (row,) = scoreboard.rows(workload, record)
     assert row["ratio"] == 1.2
     text = scoreboard.table([row, {"workload": "other", "device": "cuda", "missing": "no record"}])
     assert "1.20" in text and "no record" in text and "chip" in text
