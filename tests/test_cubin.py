@@ -132,6 +132,17 @@ def test_an_unknown_architecture_is_named(arch):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("made", "calls", "kept"),
+    [("aa", 2, "a"), ("bba", 2, "b"), ("aba", 3, "a"), ("baa", 3, "a"), ("abcde", 5, "a")],
+)
+def test_cubins_that_differ_are_made_until_two_agree(monkeypatch, made, calls, kept):
+    left = iter(made)
+    monkeypatch.setattr(cubin, "_compile_once", lambda source, arch: next(left))
+    assert cubin.compile_cubin(f"// {made}", "sm_80") == kept
+    assert len(list(left)) == len(made) - calls
+
+
 def test_every_architecture_named_compiles():
     for arch in cubin.architectures()[-2:]:  # the newest, with suffixes a and f
         assert cubin.compile_cubin("__global__ void f() {}", arch)
