@@ -14,6 +14,7 @@ import warnings
 
 import numpy as np
 
+from d2ltvm import devices
 from d2ltvm.data import get_abc
 from d2ltvm.errors import MissingError
 
@@ -66,13 +67,14 @@ def mxnet_context(ctx="cpu"):
     mx = mxnet()
     if ctx == "cpu":
         return mx.cpu()
-    if mx.context.num_gpus() == 0:
+    capability = devices.capability()
+    if mx.context.num_gpus() == 0 or capability is None:
         raise MissingError(
             "this build of MXNet sees no GPU",
             "ctx='cpu', and PyTorch as the baseline on a GPU",
             "pip install 'mxnet-cu112==1.9.1', with CUDA 11.2, cuDNN 8 and NCCL beside it",
         )
-    problem = mxnet_gpu_problem(_compute_capability())
+    problem = mxnet_gpu_problem(capability)
     if problem:
         raise MissingError(
             problem,
@@ -251,10 +253,3 @@ def torch_copy(n, a, c):
     torch = torch_cuda()
     x, z = (torch.from_numpy(array).cuda() for array in (a, c))
     return lambda: z.copy_(x)
-
-
-def _compute_capability():
-    import tvm
-
-    major, _, minor = tvm.cuda(0).compute_version.partition(".")
-    return int(major), int(minor)

@@ -54,14 +54,22 @@ def has_cuda():
     return os.environ.get("D2LTVM_NO_CUDA", "0") in ("", "0") and tvm.cuda(0).exist
 
 
+def capability():
+    """Compute capability of the GPU, such as (9, 0); None where there is none."""
+    if not has_cuda():
+        return None
+    major, minor = tvm.cuda(0).compute_version.split(".")
+    return int(major), int(minor)
+
+
 def need_ampere(arch=None):
     """Raise a MissingError where the GPU, or an architecture, is older than compute capability 8.0.
 
     Asynchronous copies and `mma.sync` of 16 x 8 x 16 begin there.
     """
-    version = tvm.cuda(0).compute_version if arch is None and has_cuda() else None
-    found = str(arch) if arch else f"sm_{version.replace('.', '')}" if version else None
-    number = re.match(r"sm_(\d+)", found or "")
+    version = capability() if arch is None else None
+    found = str(arch) if arch else "sm_{}{}".format(*version) if version else ""
+    number = re.match(r"sm_(\d+)", found)
     if number and int(number[1]) < 80:
         raise MissingError(
             f"cp.async and mma.sync of 16 x 8 x 16 need sm_80, and this is {found}",
@@ -72,7 +80,17 @@ def need_ampere(arch=None):
 
 def has_hopper():
     """True where the GPU is an H100 or H200, which have wgmma and TMA."""
-    return has_cuda() and tvm.cuda(0).compute_version == "9.0"
+    return capability() == (9, 0)
+
+
+def need_hopper():
+    """Raise a MissingError unless the GPU is an H100 or H200."""
+    if not has_hopper():
+        raise MissingError(
+            "this GPU has no wgmma and no TMA" if has_cuda() else "there is no GPU",
+            "the source and machine code of the kernels, for sm_90a",
+            "a machine with an H100 or H200",
+        )
 
 
 @functools.cache

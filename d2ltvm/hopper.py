@@ -4,6 +4,7 @@ They are written in TIRx, thread by thread, where the rest of the book schedules
 kernels do alike stands at the end: multiplying a slot of the ring, and storing a tile.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -243,26 +244,28 @@ class Plan:
     group = property(lambda self: group_size(self.down))
     width = property(lambda self: self.columns // self.parts)
     each = property(lambda self: self.down * self.across)  # tiles at the same pixels
-    first_y = property(lambda self: min(self._whole(self.tile[1]), default=0))
-    whole_y = property(lambda self: len(self._whole(self.tile[1])))
-    first_x = property(lambda self: min(self._whole(self.tile[2]), default=0))
-    whole_x = property(lambda self: len(self._whole(self.tile[2])))
+    first_y = property(lambda self: self._inside[0].start)
+    whole_y = property(lambda self: len(self._inside[0]))
+    first_x = property(lambda self: self._inside[1].start)
+    whole_x = property(lambda self: len(self._inside[1]))
 
     @property
     def half(self):
         tn, th, _ = self.tile
         return (tn // 2, th) if tn > 1 else (1, th // 2)
 
-    def _whole(self, size):
-        """Tiles along an axis that have all taps in the image."""
-        first = math.ceil(self.p / (self.s * size))
-        last = (self.n - self.k + self.p) // self.s // size  # has the last pixel with all taps
-        inside = [
-            tile
-            for tile in range(first, last + 1)
-            if (min(tile * size + size, self.o) - 1) * self.s - self.p + self.k <= self.n
+    @functools.cached_property
+    def _inside(self):
+        """Tiles along rows, and along columns, that have all taps in the image: two ranges."""
+        end = (self.n - self.k + self.p) // self.s + 1  # of the pixels with all taps
+        ranges = [
+            range(
+                math.ceil(self.p / (self.s * size)),
+                end // size if end < self.o else math.ceil(self.o / size),
+            )
+            for size in self.tile[1:]
         ]
-        return inside
+        return [tiles or range(0) for tiles in ranges]
 
 
 def plan_conv(

@@ -8,7 +8,6 @@ from d2ltvm.bench import METHOD, bench_together
 from d2ltvm.checking import WrongResultError
 from d2ltvm.clock import time_together
 from d2ltvm.data import get_conv_batch
-from d2ltvm.errors import MissingError
 from d2ltvm.kernel import build
 
 LAYER = (256, 512, 256, 14, 3, 1, 1)  # batch, oc, ic, n, k, p, s: that of the tutorials
@@ -70,7 +69,7 @@ def bench_layers(layers, variants=None, clock="burst", names=None):
     Returns:
         What `bench_together` returns, in µs, with names as x.
     """
-    need_hopper()
+    devices.need_hopper()
     variants = {"TVM": {}} if variants is None else variants
     series, spread = {}, {}
     for layer in layers:
@@ -101,7 +100,7 @@ def bench_batches(clock="burst"):
 
 def bench_products(sizes, clock="burst"):
     """Time products of n x n matrices of float16 beside cuBLAS', in turns; TFLOPS."""
-    need_hopper()
+    devices.need_hopper()
 
     def data(n):
         rng = np.random.default_rng(0)
@@ -164,13 +163,3 @@ def _compare(got, want, most, terms):
 
 def _microseconds(seconds):
     return float(f"{seconds * 1e6:.6g}")
-
-
-def need_hopper():
-    """Raise a MissingError unless the GPU is an H100 or H200."""
-    if not devices.has_hopper():
-        raise MissingError(
-            "this GPU has no wgmma and no TMA" if devices.has_cuda() else "there is no GPU",
-            "the source and machine code of the kernels, for sm_90a",
-            "a machine with an H100 or H200",
-        )

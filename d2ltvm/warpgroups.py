@@ -8,6 +8,8 @@ import math
 
 import numpy as np
 
+from d2ltvm import fragments
+
 ROW = 64  # float16 of a row of 128 bytes
 EACH = 8  # float16 of 16 bytes, which a swizzle moves together
 
@@ -68,8 +70,8 @@ def accumulator(row, column):
         row: 0 to 63.
         column: 0 to 255.
     """
-    thread = row // 16 * 32 + row % 8 * 4 + column % 8 // 2
-    return thread, column // 8 * 4 + row % 16 // 8 * 2 + column % 2
+    lane, register = fragments.lane_c(row % 16, column % 8)  # as for mma, again and again
+    return row // 16 * 32 + lane, column // 8 * 4 + register
 
 
 def wgmma(acc, a, b, a_start, b_start):

@@ -15,7 +15,7 @@ import sys
 import numpy as np
 
 import d2ltvm
-from d2ltvm import hopper, hopper_bench
+from d2ltvm import devices, hopper
 from d2ltvm.errors import MissingError
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
@@ -40,7 +40,7 @@ def run():
 
 def sanitize():
     """Errors that each tool finds, as `d2ltvm.measure` takes them."""
-    hopper_bench.need_hopper()
+    devices.need_hopper()
     program = shutil.which("compute-sanitizer")
     if program is None:
         raise MissingError("compute-sanitizer is not there", "everything else", "CUDA's toolkit")
