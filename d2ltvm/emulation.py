@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 
 from d2ltvm import devices, fragments, indices
-from d2ltvm.lowering import as_module, lower
+from d2ltvm.lowering import architecture, as_module, is_tile_kernel, lower
 
 _BINARY = {
     **indices.OPERATIONS,
@@ -29,17 +29,24 @@ def emulate(sch, *arrays, arch="sm_80"):
 
     >>> d2ltvm.emulate(wmma_tiled(32, 32, 32, 4, 3, 1, 1, (1, 2), (1, 2)), x, k, y)
 
+    Of a schedule, asynchronous copies become ordinary ones. Of a kernel in TIRx they happen, like
+    products, at the worst moment that its barriers allow: see `d2ltvm.hopper_emulation`.
+
     Args:
-        sch: a `tvm.s_tir.Schedule` of one kernel, or its IRModule.
+        sch: a `tvm.s_tir.Schedule` of one kernel, or its IRModule; or a kernel of `d2ltvm.hopper`.
         arrays: one for each parameter, in their order; results are written into them.
-        arch: the architecture for which it is lowered. Asynchronous copies become ordinary ones.
+        arch: the architecture for which it is lowered; 'sm_90a' for a kernel in TIRx.
 
     Raises:
         ValueError: the number of arrays, a shape or a dtype is wrong, or there is more than one
             launch.
         NotImplementedError: the kernel holds something that is not emulated.
+        hopper_emulation.SynchronizationError: a kernel in TIRx waits for ever, or ends while copies
+            or products last.
     """
-    lowered = lower(as_module(sch), devices.as_target(arch), asynchronous=False)
+    mod = as_module(sch)
+    arch = architecture(mod, "sm_90") if is_tile_kernel(mod) else arch
+    lowered = lower(mod, devices.as_target(arch), asynchronous=False)
     if len(lowered.launches) != 1:
         raise ValueError(f"the schedule makes {len(lowered.launches)} launches; one is allowed")
     wanted = [(p.shape, p.dtype) for p in lowered.params]
@@ -48,6 +55,10 @@ def emulate(sch, *arrays, arch="sm_80"):
         raise ValueError(f"arrays are {given}; allowed are {wanted}")
     (launch,) = lowered.launches
     named = {p.name: a for p, a in zip(lowered.params, arrays, strict=True)}
+    if is_tile_kernel(mod):
+        from d2ltvm import hopper_emulation  # which builds on what is below
+
+        return hopper_emulation.run(lowered, named)
     function = lowered.device_functions[launch.name]
     for block in itertools.product(*map(range, launch.grid)):
         memory = {
@@ -172,8 +183,10 @@ class Block:
 
     def _place(self, buffer, indices, value=None):
         """The array behind a buffer, and where in it; of a store, for active threads alone."""
-        memory = self.memory[hash(buffer)]
-        index = np.broadcast_to(self.value(indices[0]), (len(self.thread), _lanes(indices[0])))
+        memory, index = self.memory[hash(buffer)], self.value(indices[0])
+        if value is None and memory.ndim == 2 and isinstance(index, int):
+            return memory, (slice(None), slice(index, index + 1)), None  # a register of each thread
+        index = np.broadcast_to(index, (len(self.thread), _lanes(indices[0])))
         thread = np.broadcast_to(self.thread, index.shape)
         active = np.broadcast_to(self.active, index.shape)
         if value is None:  # what is not asked for may be out of range

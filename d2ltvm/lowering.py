@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tvm
 import tvm_ffi
@@ -58,10 +58,30 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """What TMA is told about a tensor before the launch.
+
+    Attributes:
+        tensor: name of the parameter that it is.
+        shape: how TMA sees it, the outermost dimension first, as for `box`.
+        box: what it copies at once.
+        dtype: of its elements.
+        swizzled: whether rows of 128 bytes are swizzled in shared memory, or not at all.
+    """
+
+    tensor: str
+    shape: tuple
+    box: tuple
+    dtype: str
+    swizzled: bool
+
+
+@dataclass(frozen=True)
 class Lowered:
     """A compiled schedule: the executable, its parameters, its launches and their temporaries.
 
-    `device_functions` are the kernels as TVM's IR, by name.
+    `device_functions` are the kernels as TVM's IR, `tensor_maps` the `TensorMap`s that they are
+    called with, both by name.
     """
 
     executable: object
@@ -69,6 +89,7 @@ class Lowered:
     launches: tuple
     temporaries: tuple
     device_functions: dict
+    tensor_maps: dict = field(default_factory=dict)
 
     @property
     def source(self):
@@ -151,8 +172,8 @@ def _lower_tile_kernel(mod, target, config):
     capture = _AfterSplit()
     with tvm.transform.PassContext(config=config, instruments=[capture]):
         executable = tvm.compile(mod, target=target, tir_pipeline="tirx")
-    launches, temporaries, kernels = _read(capture.mod, target)
-    return Lowered(executable, parameters(mod), launches, temporaries, kernels)
+    maps = _read_tensor_maps(capture.mod["main"])
+    return Lowered(executable, parameters(mod), *_read(capture.mod, target), maps)
 
 
 PIPELINE = "d2ltvm"  # TVM's, with the pass below in place of its LowerWarpMemory
@@ -308,6 +329,26 @@ def _read_launch(call):
 def _named(argument):
     """The name of what a kernel is called with: the data of a tensor, or TMA's map of one."""
     return argument.name if hasattr(argument, "name") else argument.args[0].name
+
+
+def _read_tensor_maps(main):
+    """The `TensorMap`s that a host function makes, by the names of their variables."""
+    calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.tensormap_encode_tiled"]
+    return {call.args[0].name: _read_tensor_map(*call.args[1:], attrs=call.attrs) for call in calls}
+
+
+def _read_tensor_map(data, *numbers, attrs):
+    """From the arguments of cuTensorMapEncodeTiled, which name the innermost dimension first."""
+    numbers, rank = [int(n) for n in numbers], int(attrs.rank)
+    shape, strides, box, steps = (
+        tuple(numbers[k * rank - (k > 1) : (k + 1) * rank - (k > 0)]) for k in range(4)
+    )
+    itemsize = tvm.DataType(attrs.descriptor_dtype).itemsize
+    dense = tuple(itemsize * math.prod(shape[: k + 1]) for k in range(rank - 1))
+    if strides != dense or set(steps) != {1} or attrs.swizzle not in (0, 3):
+        raise NotImplementedError(f"TMA's map of {data} is not of a dense tensor")
+    swizzled = bool(attrs.swizzle)
+    return TensorMap(_named(data.args[0]), shape[::-1], box[::-1], attrs.descriptor_dtype, swizzled)
 
 
 def _read(mod, target):

@@ -4,6 +4,7 @@ In NumPy, so that kernels can be followed without a GPU. Sources: PTX ISA, "Tens
 swizzling, "Register Fragments for wgmma" for registers.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -43,7 +44,7 @@ def box(tensor, corner, shape):
 def put(tensor, corner, values):
     """Store a box as TMA does: what is outside of the tensor is left out."""
     slices = [
-        (slice(max(0, first), min(first + size, most)), slice(max(0, -first), most - first))
+        (slice(max(0, first), min(first + size, most)), slice(max(0, -first), max(0, most - first)))
         for first, size, most in zip(corner, values.shape, tensor.shape, strict=True)
     ]
     tensor[tuple(there for there, _ in slices)] = values[tuple(here for _, here in slices)]
@@ -85,21 +86,28 @@ def wgmma(acc, a, b, a_start, b_start):
     """
     columns = acc.shape[1] * 2
     left, right = (
-        _matrix(x, n, start) for x, n, start in ((a, 64, a_start), (b, columns, b_start))
+        x[_matrix(n, start)].astype("float32")
+        for x, n, start in ((a, 64, a_start), (b, columns, b_start))
     )
-    row, column = np.indices((64, columns))
-    acc[accumulator(row, column)] += left @ right.T
+    acc[_places(columns)] += left @ right.T
 
 
-def _matrix(memory, rows, start):
-    """`rows` x 16 of swizzled rows: the place is swizzled after the start is added, as in hardware.
+@functools.lru_cache
+def _places(columns):
+    """`accumulator` of all elements of 64 x columns."""
+    return accumulator(*np.indices((64, columns)))
+
+
+@functools.lru_cache
+def _matrix(rows, start):
+    """The elements of `rows` x 16 in swizzled rows, swizzled after the start is added, as hardware.
 
     So 16 columns further is 32 bytes further in a descriptor, although it is not in memory.
     """
     tile, first = start // (ROW * 8) * ROW * 8, start % (ROW * 8)
     row, column = np.indices((rows, 16))
     place = first + row * ROW + column
-    return memory[tile + swizzled(place // ROW, place % ROW)].astype("float32")
+    return tile + swizzled(place // ROW, place % ROW)
 
 
 def tiles(values):

@@ -11,6 +11,12 @@ import d2ltvm
 from d2ltvm import hopper, sass, warpgroups
 
 needs_hopper = pytest.mark.skipif(not d2ltvm.has_hopper(), reason="no H100 or H200")
+RUN = [
+    pytest.param(
+        lambda kernel, *arrays: d2ltvm.build(kernel)(*arrays), id="gpu", marks=needs_hopper
+    ),
+    pytest.param(d2ltvm.emulate, id="emulated"),
+]
 LAYER = (256, 512, 256, 14, 3, 1, 1)
 
 # Sizes that tiles divide and that they do not; borders, strides, kernels; few and many images.
@@ -44,38 +50,38 @@ def assert_rounded(got, want, most, terms):
     assert (np.abs(got - want) <= bound + 2**-25).all()  # half of the smallest float16
 
 
-@needs_hopper
+@pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize("shape, options", CONVS, ids=str)
-def test_convolution(shape, options):
+def test_convolution(run, shape, options):
     batch, oc, ic, n, k, p, s = shape
     x, w = half((batch, n, n, ic), 0), half((oc, ic, k, k), 1, (ic * k * k) ** -0.5)
     o = d2ltvm.conv_out_size(n, k, p, s)
     y = np.full((batch, o, o, oc), np.nan, "float16")
     taps = np.ascontiguousarray(w.transpose(2, 3, 0, 1).reshape(k * k, oc, ic))
-    d2ltvm.build(hopper.conv(*shape, **options))(x, taps, y)
+    run(hopper.conv(*shape, **options), x, taps, y)
     exact = [a.astype("float64") for a in (x.transpose(0, 3, 1, 2), w)]
     want = d2ltvm.conv_batch_reference(*exact, p, s).transpose(0, 2, 3, 1)
     most = d2ltvm.conv_batch_reference(*map(np.abs, exact), p, s).transpose(0, 2, 3, 1)
     assert_rounded(y, want, most, ic * k * k)
 
 
-@needs_hopper
+@pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize("shape", PRODUCTS, ids=str)
-def test_product(shape):
+def test_product(run, shape):
     n, m, l = shape
     a, b = half((n, l), 0), half((m, l), 1, l**-0.5)
     c = np.full((n, m), np.nan, "float16")
-    d2ltvm.build(hopper.matmul(n, m, l))(a, b, c)
+    run(hopper.matmul(n, m, l), a, b, c)
     x, y = a.astype("float64"), b.astype("float64")
     assert_rounded(c, x @ y.T, np.abs(x) @ np.abs(y).T, l)
 
 
-@needs_hopper
+@pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize("columns", [8, 64, 136, 256])
-def test_one_tile_on_the_gpu(columns):
+def test_one_tile(run, columns):
     a, b = half((64, 64), 0), half((columns, 64), 1)
     c = np.full((2, 64, columns), np.nan, "float32")
-    d2ltvm.build(hopper.one_tile(columns, repeats=3, blocks=2))(a, b, c)
+    run(hopper.one_tile(columns, repeats=3, blocks=2), a, b, c)
     x, y = a.astype("float64"), b.astype("float64")
     bound = 3 * 64 * np.finfo("float32").eps * 3 * (np.abs(x) @ np.abs(y).T)
     assert (np.abs(c - 3 * (x @ y.T)) <= bound).all()
@@ -109,6 +115,9 @@ def test_boxes_are_zero_outside_and_stored_inside():
     assert warpgroups.box(image, (5, 0), (1, 2)).tolist() == [[0, 0]]
     warpgroups.put(image, (-1, 2), np.full((2, 4), -1.0))
     assert image[0].tolist() == [1, 2, -1, -1] and image[1:].min() == 5
+    for corner in ((3, 0), (0, 9), (-2, 0), (0, -4)):  # wholly outside
+        warpgroups.put(image, corner, np.full((2, 4), -7.0))
+    assert image.min() == -1
 
 
 def located(plan):

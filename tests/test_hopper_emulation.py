@@ -1,0 +1,172 @@
+"""Hopper's kernels on NumPy arrays: what forgets to wait is wrong there, or stuck."""
+
+import numpy as np
+import pytest
+from tvm.backend.cuda.lang.pipeline import Pipeline, TMABar
+from tvm.script import tirx as T
+
+import d2ltvm
+from d2ltvm import hopper, hopper_emulation
+from d2ltvm.hopper_emulation import SynchronizationError
+
+# Two tiles one after the other, of three rounds each, in a ring of two slots.
+SIZES = {"n": 200, "m": 64, "l": 136}
+OPTIONS = {"stages": 2, "sms": 1}
+
+
+def product(kernel=None):
+    """The largest error of the emulated product, NaN as infinity."""
+    rng = np.random.default_rng(0)
+    n, m, l = SIZES.values()
+    a, b = (rng.standard_normal(shape, "float32").astype("float16") for shape in ((n, l), (m, l)))
+    c = np.full((n, m), np.nan, "float16")
+    d2ltvm.emulate(kernel or hopper.matmul(**SIZES, **OPTIONS), a, b, c)
+    error = np.abs(c - a.astype("float64") @ b.astype("float64").T).max()
+    return np.inf if np.isnan(error) else error
+
+
+def test_the_kernel_as_it_is():
+    assert product() < 0.02  # half a unit of a float16 from 32 to 64
+
+
+@T.inline
+def hand_back_without_waiting(ring, thread, last, k):
+    if thread % 128 == 0 and k > 0:
+        ring.empty.arrive(last)
+
+
+@T.inline
+def hand_back_too_early(ring, thread, last, k):
+    T.ptx.wgmma.wait_group.sync.aligned(2)
+    if thread % 128 == 0 and k > 0:
+        ring.empty.arrive(last)
+
+
+@T.inline
+def hand_back_twice(ring, thread, last, k):
+    T.ptx.wgmma.wait_group.sync.aligned(1)
+    if thread % 128 == 0 and k > 0:
+        ring.empty.arrive(last)
+        ring.empty.arrive(last)
+
+
+@T.inline
+def hand_nothing_back(ring, thread, last, k):
+    T.ptx.wgmma.wait_group.sync.aligned(1)
+
+
+@T.inline
+def finish_without_waiting(ring, thread, last):
+    if thread % 128 == 0:
+        ring.empty.arrive(last)
+
+
+@pytest.mark.parametrize("wrong", [hand_back_without_waiting, hand_back_too_early])
+def test_a_slot_that_is_handed_back_before_it_has_been_read(monkeypatch, wrong):
+    monkeypatch.setattr(hopper, "hand_back", wrong)
+    assert product() > 1
+
+
+def test_products_that_nobody_waits_for(monkeypatch):
+    monkeypatch.setattr(hopper, "finish", finish_without_waiting)
+    with pytest.raises(SynchronizationError, match="the kernel ends while 8 copies or products"):
+        product()
+
+
+def test_a_slot_that_is_not_handed_back(monkeypatch):
+    monkeypatch.setattr(hopper, "hand_back", hand_nothing_back)
+    with pytest.raises(SynchronizationError, match=r"for ever, warpgroup 0 waits for .*, 1 waits"):
+        product()
+
+
+def test_a_slot_that_is_handed_back_twice(monkeypatch):
+    monkeypatch.setattr(hopper, "hand_back", hand_back_twice)
+    with pytest.raises(SynchronizationError, match="for ever"):
+        product()
+
+
+def test_barriers():
+    barrier = hopper_emulation.Barrier(2)
+    barrier.nbytes += 8
+    barrier.arrive(2)
+    assert barrier.phase == 0
+    barrier.come(8)
+    assert (barrier.phase, barrier.missing) == (1, 2)
+    with pytest.raises(SynchronizationError, match="more than 2 arrive at a barrier"):
+        barrier.arrive(3)
+
+
+def test_a_barrier_that_asks_for_too_many(monkeypatch):
+    def pipeline(pool, stages, **options):
+        return Pipeline(pool, stages, **{**options, "init_empty": 3})
+
+    monkeypatch.setattr(hopper, "Pipeline", pipeline)
+    with pytest.raises(SynchronizationError, match="0 waits for the end of a phase of parity 0"):
+        product()
+
+
+def there_and_back(wait, finish=True):
+    """A tile that is copied to shared memory and back, with and without waiting."""
+
+    @T.prim_func
+    def main(a_ptr: T.handle, c_ptr: T.handle):
+        A = T.match_buffer(a_ptr, (64, 64), "float16", align=16)
+        C = T.match_buffer(c_ptr, (64, 64), "float16", align=16)
+        T.device_entry()
+        T.cta_id([1])
+        T.warpgroup_id([1])
+        thread = T.thread_id([128])
+        pool = T.SMEMPool()
+        tile = hopper.shared_tile(pool, (64, 64))
+        arrived = TMABar(pool, 1)
+        arrived.init(1)
+        pool.commit()
+        T.cuda.cta_sync()
+        if thread == 0:
+            arrived.arrive(0, 64 * 64 * 2)
+            hopper.load(tile[:, :], A[0:64, 0:64], arrived.ptr_to([0]))
+        if wait:
+            arrived.wait(0, 0)
+        if thread == 0:
+            hopper.store(C[0:64, 0:64], tile[:, :])
+            T.ptx.cp.async_.bulk.commit_group()
+            if finish:
+                T.ptx.cp.async_.bulk.wait_group(0)
+
+    return main
+
+
+def test_tma_there_and_back():
+    a = np.random.default_rng(0).standard_normal((64, 64)).astype("float16")
+    c = np.full_like(a, np.nan)
+    d2ltvm.emulate(there_and_back(wait=True), a, c)
+    assert (c == a).all()
+
+
+@pytest.mark.parametrize("wait, finish", [(False, True), (True, False)])
+def test_copies_that_nobody_waits_for(wait, finish):
+    a = np.ones((64, 64), "float16")
+    with pytest.raises(SynchronizationError, match="ends while 1 copies or products last"):
+        d2ltvm.emulate(there_and_back(wait, finish), a, np.full_like(a, np.nan))
+
+
+def test_arrays_are_checked():
+    a = np.ones((64, 64), "float16")
+    with pytest.raises(ValueError, match=r"arrays are .*; allowed are"):
+        d2ltvm.emulate(there_and_back(wait=True), a, a[:32])
+
+
+def test_errors_of_one_end_the_others():
+    seen, turns = [], None
+
+    def first():
+        turns.wait(0, lambda: False, "nothing")
+        seen.append("went on")
+
+    def second():
+        raise KeyError("of the second")
+
+    turns = hopper_emulation.Turns(2, lambda: False)
+    with pytest.raises(KeyError, match="of the second"):
+        turns.run([first, second])
+    assert seen == []
