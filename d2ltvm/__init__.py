@@ -37,7 +37,7 @@ _EXPORTS = {
     ),
     "data": ("get_abc", "get_bcast_data", "get_conv_batch", "get_conv_data", "get_matmul_data"),
     "schedules": ("split_axis", "bind_thread"),
-    "emulation": ("emulate",),
+    "emulation": ("emulate", "run_anywhere"),
     "errors": ("MissingError",),
     "devices": ("as_target", "driver_version", "has_cuda", "has_hopper", "has_opencl"),
     "cubin": (

@@ -13,6 +13,7 @@ import numpy as np
 import tvm
 
 from d2ltvm import devices, fragments, indices
+from d2ltvm.kernel import build
 from d2ltvm.lowering import architecture, as_module, is_tile_kernel, lower
 
 _BINARY = {
@@ -66,6 +67,19 @@ def emulate(sch, *arrays, arch="sm_80"):
             for param, name in zip(function.params, launch.args, strict=True)
         }
         Block(memory, launch.block, block).run(function.body)
+
+
+def run_anywhere(kernel, *arrays):
+    """Run a kernel of `d2ltvm.hopper` on an H100 or H200; emulate it where there is none.
+
+    >>> d2ltvm.run_anywhere(hopper.matmul(256, 256, 64), a, b, c)
+
+    Args and errors: as for `emulate`.
+    """
+    if devices.has_hopper():
+        build(kernel, "cuda")(*arrays)
+    else:
+        emulate(kernel, *arrays)
 
 
 class Block:

@@ -95,8 +95,9 @@ class Turns:
                 self._go[k].release()
                 self._back.acquire()
             if not able and not self._deliver():
-                stuck = [f"{k} waits for {wait[1]}" for k, wait in enumerate(self._waits) if wait]
-                self._error = SynchronizationError("for ever, warpgroup " + ", ".join(stuck))
+                stuck = [f"{k} for {wait[1]}" for k, wait in enumerate(self._waits) if wait]
+                message = f"warpgroups wait for ever: {'; '.join(stuck)}"
+                self._error = SynchronizationError(message)
         for k, thread in enumerate(threads):
             self._go[k].release()
             thread.join()
@@ -211,7 +212,9 @@ class Warpgroup(Block):
     def _barrier(self, node):
         address = self._address(node)
         if address not in self.shared.barriers:
-            raise SynchronizationError(f"there is no barrier at byte {address} of shared memory")
+            raise SynchronizationError(
+                f"there is no barrier {address}, counted in bytes of shared memory"
+            )
         return self.shared.barriers[address], address
 
     # Statements
@@ -280,7 +283,7 @@ class Warpgroup(Block):
 
     def _mbarrier_wait(self, pointer, parity):
         (barrier, address), parity = self._barrier(pointer), self._same(parity)
-        what = f"the end of a phase of parity {parity} of the barrier at byte {address}"
+        what = f"barrier {address}, parity {parity}"
         self._wait(lambda: barrier.phase != parity, what)
 
     def _mbarrier_arrive(self, pointer, count, *words):
