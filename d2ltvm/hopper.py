@@ -270,7 +270,7 @@ class Plan:
 
 def plan_conv(
     batch, oc, ic, n, k, p, s, sms=132,
-    tile=None, columns=None, stages=None, parts=None, skip=True,
+    tile=None, columns=None, stages=None, parts=None, skip=True, itemsize=2,
 ):  # fmt: skip
     """Cut a convolution into tiles: what is not given is chosen.
 
@@ -282,6 +282,7 @@ def plan_conv(
         stages: slots of the ring; None for as many as fit.
         parts: in which results are stored one by one; None for `tile_parts`.
         skip: whether to leave out taps that lie outside of the image for the whole tile.
+        itemsize: bytes of a result.
 
     Returns:
         A `Plan`.
@@ -299,7 +300,7 @@ def plan_conv(
     chunks = math.ceil(ic / DEPTH)
     columns = columns or tile_columns(count_tiles(batch, o, tile), oc, sms)
     parts = parts or tile_parts(columns, k * k * chunks)
-    stages = check_ring(columns, stages, parts)
+    stages = check_ring(columns, stages, parts, itemsize)
     across = math.ceil(oc / columns)
     return Plan(batch, n, o, k, p, s, tile, columns, stages, parts, chunks, across, skip)
 
@@ -460,9 +461,9 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
     return main
 
 
-def shared_tile(pool, shape):
-    """A tile of float16 in shared memory, in rows of 128 swizzled bytes."""
-    return pool.alloc(shape, "float16", align=1024, layout=swizzled(shape))
+def shared_tile(pool, shape, dtype="float16"):
+    """A tile in shared memory, in rows of 128 swizzled bytes."""
+    return pool.alloc(shape, dtype, align=1024, layout=swizzled(shape, dtype))
 
 
 @T.inline
@@ -627,13 +628,14 @@ def tile_parts(columns, rounds):
     return 2 if columns == 256 and rounds <= 32 else 1
 
 
-def check_ring(columns, stages, parts=1):
+def check_ring(columns, stages, parts=1, itemsize=2):
     """The slots of a ring, checked; where None are given, as many as fit, up to eight."""
     if columns not in (64, 128, 256):
         raise ValueError(f"columns is {columns}; 64, 128 or 256 are allowed")
-    if parts < 1 or columns // 64 % parts:
-        raise ValueError(f"parts is {parts}; a divisor of {columns // 64} is allowed")
-    slot, result = (ROWS + columns) * DEPTH * 2, ROWS * columns * 2 // parts
+    boxes = columns * itemsize // 128  # of results, of 128 bytes a row
+    if parts < 1 or boxes % parts:
+        raise ValueError(f"parts is {parts}; a divisor of {boxes} is allowed")
+    slot, result = (ROWS + columns) * DEPTH * 2, ROWS * columns * itemsize // parts
     most = (SHARED - 1024 - result) // slot
     if stages is None:
         return min(8, most)
