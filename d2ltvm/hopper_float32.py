@@ -89,7 +89,7 @@ def split(shape, scale):
     return sch
 
 
-def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
+def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, every=1, sms=132, **options):
     """A convolution kernel in NHWC of float32, given as pairs of float16.
 
     >>> kernel = d2ltvm.build(conv_float32(256, 512, 256, 14, 3, 1, scale=2.0**-27))
@@ -101,14 +101,19 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
     Args:
         batch, oc, ic, n, k, p, s, sms: as for `hopper.conv`.
         scale: what results are multiplied by: one over the scales of X and of W.
+        every: times 64 channels, after which sums of the TensorCores are added to those in
+            registers: more is faster, and less exact.
         options: of `hopper.plan_conv`; columns are 64 or 128.
 
     Returns:
         A PrimFunc, for `d2ltvm.build`.
 
     Raises:
-        ValueError: as for `hopper.conv`; or `scale` is no normal number of float32.
+        ValueError: as for `hopper.conv`; `scale` is no normal number of float32; or `every` is no
+            positive integer.
     """
+    if every < 1:
+        raise ValueError(f"every is {every}; a positive integer is allowed")
     if not np.finfo("float32").tiny <= scale <= np.finfo("float32").max:
         raise ValueError(f"scale is {scale}; normal numbers of float32 are allowed")
     plan = plan_float32(batch, oc, ic, n, k, p, s, sms, **options)
@@ -191,16 +196,19 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
             last: T.int32 = 0
             while job < tiles:
                 locate(at, job, plan)
-                for i in T.serial(at[5] * at[7] * chunks):
-                    for q in T.serial(3):
+                rounds: T.let[T.int32] = at[5] * at[7] * chunks
+                for i in T.serial(rounds):
+                    for piece in T.serial(3):
+                        since: T.let[T.int32] = i % every * 3 + piece
                         ring.full.wait(slot.stage, slot.phase)
-                        multiply(acc, matrices, slot.stage, columns, q)
-                        hand_back(ring, thread, last, q)
+                        multiply(acc, matrices, slot.stage, columns, since)
+                        hand_back(ring, thread, last, since)
                         last = slot.stage
                         slot.advance()
-                    finish(ring, thread, last)
-                    for e in T.unroll(columns // 2):
-                        total[e] = T.if_then_else(i > 0, total[e] + acc[e], acc[e])
+                    if i % every == every - 1 or i == rounds - 1:
+                        finish(ring, thread, last)
+                        for e in T.unroll(columns // 2):
+                            total[e] = T.if_then_else(i < every, acc[e], total[e] + acc[e])
                 for h in T.unroll(parts):
                     float32_to_shared(total, scale, sY, part, thread, h, width, (hn, hh, tw))
                     if thread % 128 == 0:

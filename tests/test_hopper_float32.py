@@ -37,6 +37,8 @@ def values(shape, seed, scale=1.0):
         ((100, 136, 72, 3, 3, 1, 2), {"columns": 128}),
         ((3, 64, 136, 6, 3, 1, 1), {"tile": (2, 8, 8), "parts": 1}),
         ((5, 128, 64, 6, 1, 0, 1), {"columns": 64, "stages": 2}),
+        ((2, 64, 200, 4, 3, 1, 1), {"every": 5}),
+        ((2, 64, 200, 4, 1, 0, 1), {"every": 2}),
         ((128, 64, 64, 5, 1, 0, 2), {"sms": 3}),
         ((2, 8, 8, 4, 5, 2, 1), {"skip": False}),
     ],
@@ -55,10 +57,11 @@ def test_convolution(run, shape, options):
     want = d2ltvm.conv_batch_reference(*exact, p, s).transpose(0, 2, 3, 1)
     most = d2ltvm.conv_batch_reference(*map(np.abs, exact), p, s).transpose(0, 2, 3, 1)
     # Each factor is known to 2**-22, and low times low, of the same size, is left out. TensorCores
-    # cut off the sums of 3 x 64 products: 192 errors of eps. The others are added as float32 is.
-    chunks = k * k * -(-ic // 64)
+    # cut off the sums of 3 x 64 products, `every` times: 192 errors of eps each. Those in registers
+    # are added as float32 is.
+    chunks, every = k * k * -(-ic // 64), options.get("every", 1)
     eps = np.finfo("float32").eps
-    bound = (3 * 2.0**-22 + min(192, 3 * ic) * eps + chunks * eps / 2 + eps) * most
+    bound = (3 * 2.0**-22 + every * 192 * eps + chunks * eps / 2 + eps) * most
     assert (np.abs(y - want) <= bound).all()
     assert np.abs(y - want).max() < 2e-6 * np.abs(want).max()  # one product of float16: 3e-4
 
@@ -119,6 +122,7 @@ def test_machine_code_of_the_convolution():
         (lambda: conv_float32(256, 512, 256, 14, 3, stages=7), "stages is 7; 2 to 6 are"),
         (lambda: conv_float32(256, 512, 256, 14, 3, parts=3), "parts is 3; a divisor of 4"),
         (lambda: conv_float32(256, 512, 256, 14, 3, scale=2.0**-140), "scale is .*; normal"),
+        (lambda: conv_float32(256, 512, 256, 14, 3, every=0), "every is 0; a positive integer"),
         (lambda: split((3, 3), 1.0), r"shape is \(3, 3\); a multiple of 4"),
     ],
 )
