@@ -80,8 +80,8 @@ class TensorMap:
 class Lowered:
     """A compiled schedule: the executable, its parameters, its launches and their temporaries.
 
-    `device_functions` are the kernels as TVM's IR, `tensor_maps` the `TensorMap`s that they are
-    called with, both by name.
+    `device_functions` are the kernels as IR, `tensor_maps` what they are called with by TMA: a
+    `TensorMap` each, both by name.
     """
 
     executable: object
@@ -332,7 +332,7 @@ def _named(argument):
 
 
 def _read_tensor_maps(main):
-    """The `TensorMap`s that a host function makes, by the names of their variables."""
+    """Each `TensorMap` that a host function makes, by the name of its variable."""
     calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.tensormap_encode_tiled"]
     return {call.args[0].name: _read_tensor_map(*call.args[1:], attrs=call.attrs) for call in calls}
 
