@@ -169,6 +169,8 @@ class Shared:
     def _box(self, address, name):
         """Shared memory as the box's dtype, the elements of the box in it, its tensor and shape."""
         box = self.maps[name]
+        if not box.simple:
+            raise NotImplementedError(f"TMA's map of {box.tensor}: {box}")
         view = self.memory.view(box.dtype)
         at = address + np.arange(int(np.prod(box.box))) * view.itemsize
         if box.swizzled:  # of an address, bits 7 to 9 change bits 4 to 6

@@ -67,6 +67,7 @@ class TensorMap:
         box: what it copies at once.
         dtype: of its elements.
         swizzled: whether rows of 128 bytes are swizzled in shared memory, or not at all.
+        simple: whether elements lie next to each other, and are swizzled as above.
     """
 
     tensor: str
@@ -74,6 +75,7 @@ class TensorMap:
     box: tuple
     dtype: str
     swizzled: bool
+    simple: bool
 
 
 @dataclass(frozen=True)
@@ -345,10 +347,15 @@ def _read_tensor_map(data, *numbers, attrs):
     )
     itemsize = tvm.DataType(attrs.descriptor_dtype).itemsize
     dense = tuple(itemsize * math.prod(shape[: k + 1]) for k in range(rank - 1))
-    if strides != dense or set(steps) != {1} or attrs.swizzle not in (0, 3):
-        raise NotImplementedError(f"TMA's map of {data} is not of a dense tensor")
-    swizzled = bool(attrs.swizzle)
-    return TensorMap(_named(data.args[0]), shape[::-1], box[::-1], attrs.descriptor_dtype, swizzled)
+    simple = strides == dense and set(steps) == {1} and attrs.swizzle in (0, 3)
+    return TensorMap(
+        tensor=_named(data.args[0]),
+        shape=shape[::-1],
+        box=box[::-1],
+        dtype=str(attrs.descriptor_dtype),
+        swizzled=bool(attrs.swizzle),
+        simple=simple,
+    )
 
 
 def _read(mod, target):

@@ -6,8 +6,9 @@ from tvm.backend.cuda.lang.pipeline import Pipeline, TMABar
 from tvm.script import tirx as T
 
 import d2ltvm
-from d2ltvm import hopper, hopper_emulation
+from d2ltvm import hopper, hopper_emulation, lowering
 from d2ltvm.hopper_emulation import SynchronizationError
+from d2ltvm.lowering import TensorMap
 
 # Two tiles one after the other, of three rounds each, in a ring of two slots.
 SIZES = {"n": 200, "m": 64, "l": 136}
@@ -148,6 +149,24 @@ def test_copies_that_nobody_waits_for(wait, finish):
     a = np.ones((64, 64), "float16")
     with pytest.raises(SynchronizationError, match="ends while 1 copies or products last"):
         d2ltvm.emulate(there_and_back(wait, finish), a, np.full_like(a, np.nan))
+
+
+def test_what_tma_is_told():
+    mod = lowering.as_module(hopper.conv(3, 24, 40, 9, 3, 1, 1))
+    maps = lowering.lower(mod, d2ltvm.as_target("sm_90a")).tensor_maps
+    told = ("float16", True, True)
+    assert maps == {
+        "inputs_tensormap": TensorMap("X", (3, 9, 9, 40), (4, 2, 16, 64), *told),
+        "W_tensormap": TensorMap("W", (9, 24, 40), (1, 64, 64), *told),
+        "results_tensormap": TensorMap("Y", (3, 9, 9, 24), (2, 2, 16, 64), *told),
+    }
+
+
+def test_maps_that_are_not_emulated():
+    map_ = TensorMap("X", (8, 64), (8, 64), "float16", True, simple=False)
+    shared = hopper_emulation.Shared(1024, {"map": map_}, {"X": np.zeros((8, 64), "float16")})
+    with pytest.raises(NotImplementedError, match="TMA's map of X"):
+        shared.store(0, "map", (0, 0))
 
 
 def test_arrays_are_checked():
