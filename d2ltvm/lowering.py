@@ -308,14 +308,19 @@ def _read_host(main):
     """Launches of the host function, and the buffers it allocates for them."""
     temporaries = tuple(_temporary(alloc.buffer) for alloc in find(main.body, "AllocBuffer"))
     calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.call_ffi_kernel"]
-    return tuple(_read_launch(call) for call in calls), temporaries
+    views = {  # the same data under another name
+        d.buffer.name: d.data.args[0].name
+        for d in find(main.body, "DeclBuffer")
+        if getattr(getattr(d.data, "op", None), "name", "") == "tirx.buffer_data"
+    }
+    return tuple(_read_launch(call, views) for call in calls), temporaries
 
 
 def _temporary(buffer):
     return Param(buffer.name, tuple(int(s) for s in buffer.shape), str(buffer.dtype), True)
 
 
-def _read_launch(call):
+def _read_launch(call, views):
     axes = list(call.attrs.launch_params)
     name, args = call.args[0].value, list(call.args[1:])
     extents = dict(zip(axes, (int(a) for a in args[len(args) - len(axes) :]), strict=True))
@@ -323,7 +328,7 @@ def _read_launch(call):
         name=name,
         grid=tuple(extents.get(f"blockIdx.{d}", 1) for d in "xyz"),
         block=tuple(extents.get(f"threadIdx.{d}", 1) for d in "xyz"),
-        args=tuple(_named(a) for a in args[: len(args) - len(axes)]),
+        args=tuple(views.get(_named(a), _named(a)) for a in args[: len(args) - len(axes)]),
         shared=extents.get("tirx.use_dyn_shared_memory", 0),
     )
 

@@ -189,3 +189,19 @@ def test_errors_of_one_end_the_others():
     with pytest.raises(KeyError, match="of the second"):
         turns.run([first, second])
     assert seen == []
+
+
+def test_a_tensor_under_another_name():
+    @T.prim_func
+    def main(a_ptr: T.handle, c_ptr: T.handle):
+        A = T.match_buffer(a_ptr, (2, 64), "float32", align=16)
+        C = T.match_buffer(c_ptr, (128,), "float32", align=16)
+        flat = T.decl_buffer((128,), "float32", data=A.data, align=16)
+        T.device_entry()
+        T.cta_id([1])
+        thread = T.thread_id([128])
+        C[thread] = flat[thread] * T.float32(2)
+
+    a, c = np.arange(128, dtype="float32").reshape(2, 64), np.zeros(128, "float32")
+    d2ltvm.emulate(main, a, c)
+    assert (c == 2 * a.reshape(-1)).all()
