@@ -54,6 +54,9 @@ def emulate(sch, *arrays, arch="sm_80"):
     given = [(a.shape, str(a.dtype)) for a in arrays]
     if given != wanted:
         raise ValueError(f"arrays are {given}; allowed are {wanted}")
+    for p, array in zip(lowered.params, arrays, strict=True):
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{p.name} is not contiguous; pass np.ascontiguousarray(…)")
     (launch,) = lowered.launches
     named = {p.name: a for p, a in zip(lowered.params, arrays, strict=True)}
     if is_tile_kernel(mod):

@@ -19,11 +19,11 @@ from d2ltvm import warpgroups
 from d2ltvm.emulation import Block
 
 THREADS = 128  # of a warpgroup
-SWIZZLED = 1  # how a descriptor says rows of 128 swizzled bytes. Source: PTX ISA, "Matrix
-# Descriptor Format"
 IGNORED = ("setmaxnreg", "fence_proxy", "wgmma_fence")
-_BEHIND_REGISTERS = 15  # arguments of wgmma: descriptors, predicate, and how it is called
 SAME = ("cvta_generic_to_shared", "reinterpret")  # another type for the same pointer
+BEHIND_REGISTERS = 15  # arguments of wgmma: descriptors, predicate, and how it is called
+# How a descriptor says rows of 128 swizzled bytes. Source: PTX ISA, "Matrix Descriptor Format".
+SWIZZLED = 1
 
 Pointer = namedtuple("Pointer", "memory index")  # an array, and for each thread an element of it
 
@@ -214,9 +214,7 @@ class Warpgroup(Block):
     def _barrier(self, node):
         address = self._address(node)
         if address not in self.shared.barriers:
-            raise SynchronizationError(
-                f"there is no barrier {address}, counted in bytes of shared memory"
-            )
+            raise SynchronizationError(f"at byte {address} of shared memory there is no barrier")
         return self.shared.barriers[address], address
 
     # Statements
@@ -335,7 +333,7 @@ class Warpgroup(Block):
         memory[self.thread, index] = encoded | np.uint64(SWIZZLED << 62)
 
     def _wgmma_f16_ss(self, *args):
-        many = len(args) - _BEHIND_REGISTERS
+        many = len(args) - BEHIND_REGISTERS
         first = self._same(args[0].indices[0])
         sums = self.memory[hash(args[0].source)][:, first : first + many]
         a, b, add = args[many : many + 3]

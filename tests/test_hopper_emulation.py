@@ -173,6 +173,27 @@ def test_arrays_are_checked():
     a = np.ones((64, 64), "float16")
     with pytest.raises(ValueError, match=r"arrays are .*; allowed are"):
         d2ltvm.emulate(there_and_back(wait=True), a, a[:32])
+    with pytest.raises(ValueError, match="C is not contiguous; pass"):
+        d2ltvm.emulate(there_and_back(wait=True), a, a.T)
+
+
+def test_a_barrier_that_is_not_there():
+    @T.prim_func
+    def main(a_ptr: T.handle):
+        A = T.match_buffer(a_ptr, (64, 64), "float16", align=16)
+        T.device_entry()
+        T.cta_id([1])
+        T.warpgroup_id([1])
+        thread = T.thread_id([128])
+        pool = T.SMEMPool()
+        tile = hopper.shared_tile(pool, (64, 64))
+        arrived = TMABar(pool, 1)
+        pool.commit()
+        if thread == 0:
+            hopper.load(tile[:, :], A[0:64, 0:64], arrived.ptr_to([0]))
+
+    with pytest.raises(SynchronizationError, match="at byte 8192 of shared memory there is no"):
+        d2ltvm.emulate(main, np.ones((64, 64), "float16"))
 
 
 def test_errors_of_one_end_the_others():
