@@ -44,6 +44,7 @@ def run(lowered, arrays):
     threads = launch.block[0]
     if threads % THREADS or launch.block[1:] != (1, 1):
         raise NotImplementedError(f"a block of {launch.block}; whole warpgroups are emulated")
+    arguments = {}  # of calls in the code, for all blocks
     for block in itertools.product(*map(range, launch.grid)):
         shared = Shared(launch.shared, lowered.tensor_maps, arrays)
         memory = {
@@ -52,7 +53,9 @@ def run(lowered, arrays):
             if name in arrays
         }
         turns = Turns(threads // THREADS, shared.deliver)
-        groups = [Warpgroup(k, dict(memory), block, shared, turns) for k in range(turns.many)]
+        groups = [
+            Warpgroup(k, dict(memory), block, shared, turns, arguments) for k in range(turns.many)
+        ]
         turns.run([lambda group=group: group.run(function.body) for group in groups])
         left = len(shared.copies) + sum(group.left() for group in groups)
         if left:
@@ -144,7 +147,6 @@ class Shared:
         self.memory = np.full(-(-nbytes // 8) * 8, 0xFF, np.uint8)  # NaN, as any kind of float
         self.maps, self.arrays = maps, arrays
         self.barriers, self.copies, self.synced = {}, deque(), {}
-        self.arguments = {}  # of calls in the code
 
     def fetch(self, address, name, corner, barrier):
         """Begin to copy a box: its place holds NaN until it comes."""
@@ -181,10 +183,10 @@ class Shared:
 class Warpgroup(Block):
     """A warpgroup of a block: 128 threads in step."""
 
-    def __init__(self, number, memory, block, shared, turns):
+    def __init__(self, number, memory, block, shared, turns, arguments):
         super().__init__(memory, (THREADS, 1, 1), block)
         self.special["threadIdx.x"] = self.thread + THREADS * number
-        self.number, self.shared, self.turns = number, shared, turns
+        self.number, self.shared, self.turns, self.arguments = number, shared, turns, arguments
         self.begun, self.products = [], deque()  # since the last commit; groups of them
         self.begun_stores, self.stores = [], deque()
 
@@ -198,18 +200,19 @@ class Warpgroup(Block):
 
     def _same(self, node):
         """The value that an expression has in all active threads."""
-        values = np.broadcast_to(self.value(node), self.active.shape)[self.active]
-        if np.any(values != values[0]):
-            raise NotImplementedError(f"{node} is not the same in all threads of a warpgroup")
-        return int(values[0])
+        return self._one(self.value(node), node)
 
     def _address(self, node):
         """The byte of shared memory that a pointer means in all active threads."""
         pointer = self.value(node)
-        index = np.broadcast_to(pointer.index, self.active.shape)[self.active]
-        if np.any(index != index[0]):
+        return self._one(pointer.index, node) * pointer.memory.itemsize
+
+    def _one(self, values, node):
+        """The number that all active threads have as the value of `node`."""
+        values = np.broadcast_to(values, self.active.shape)[self.active]
+        if np.any(values != values[0]):
             raise NotImplementedError(f"{node} is not the same in all threads of a warpgroup")
-        return int(index[0]) * pointer.memory.itemsize
+        return int(values[0])
 
     def _barrier(self, node):
         address = self._address(node)
@@ -242,10 +245,10 @@ class Warpgroup(Block):
     def _run_Evaluate(self, node):
         name = _operation(node.value)
         if name and name not in IGNORED:  # without a name it is a value that nobody needs
-            arguments = self.shared.arguments
-            if hash(node) not in arguments:  # a round comes back to it, and wgmma has 140
-                arguments[hash(node)] = list(node.value.args)
-            getattr(self, f"_{name}", lambda *_: self._unknown(node))(*arguments[hash(node)])
+            if hash(node) not in self.arguments:  # a round comes back to it, and wgmma has 140
+                self.arguments[hash(node)] = list(node.value.args)
+            arguments = self.arguments[hash(node)]
+            getattr(self, f"_{name}", lambda *_: self._unknown(node))(*arguments)
 
     # Expressions
 
@@ -372,7 +375,7 @@ class Warpgroup(Block):
         self._set(target, pair)
 
     def _stmatrix(self, pointer, *args):
-        if not self.active.all() or [a.value for a in args[4:8]][2:] != ["m8n8", "x4"]:
+        if not self.active.all() or [a.value for a in args[6:8]] != ["m8n8", "x4"]:
             raise NotImplementedError("stmatrix, but of four matrices and by all threads")
         memory, index = self.value(pointer)
         # Lane 8 m + r has the address of row r of matrix m, and of each matrix two neighbours.

@@ -27,7 +27,7 @@ from d2ltvm.hopper import (
     plan_conv,
     shared_tile,
     store,
-)  # fmt: skip
+)
 from d2ltvm.ops import schedule
 
 LARGEST = 2.0**15  # float16 ends at 65504

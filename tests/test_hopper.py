@@ -5,18 +5,12 @@ import itertools
 import numpy as np
 import pytest
 import tvm
+from on_hopper import RUN
 from tvm.script import tirx as T
 
 import d2ltvm
 from d2ltvm import hopper, sass, warpgroups
 
-needs_hopper = pytest.mark.skipif(not d2ltvm.has_hopper(), reason="no H100 or H200")
-RUN = [
-    pytest.param(
-        lambda kernel, *arrays: d2ltvm.build(kernel)(*arrays), id="gpu", marks=needs_hopper
-    ),
-    pytest.param(d2ltvm.emulate, id="emulated"),
-]
 LAYER = (256, 512, 256, 14, 3, 1, 1)
 
 # Sizes that tiles divide and that they do not; borders, strides, kernels; few and many images.

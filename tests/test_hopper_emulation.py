@@ -106,7 +106,7 @@ def test_a_barrier_that_asks_for_too_many(monkeypatch):
         product()
 
 
-def there_and_back(wait, finish=True):
+def there_and_back(wait, finish=True, barrier=True):
     """A tile that is copied to shared memory and back, with and without waiting."""
 
     @T.prim_func
@@ -120,7 +120,8 @@ def there_and_back(wait, finish=True):
         pool = T.SMEMPool()
         tile = hopper.shared_tile(pool, (64, 64))
         arrived = TMABar(pool, 1)
-        arrived.init(1)
+        if barrier:
+            arrived.init(1)
         pool.commit()
         T.cuda.cta_sync()
         if thread == 0:
@@ -178,22 +179,9 @@ def test_arrays_are_checked():
 
 
 def test_a_barrier_that_is_not_there():
-    @T.prim_func
-    def main(a_ptr: T.handle):
-        A = T.match_buffer(a_ptr, (64, 64), "float16", align=16)
-        T.device_entry()
-        T.cta_id([1])
-        T.warpgroup_id([1])
-        thread = T.thread_id([128])
-        pool = T.SMEMPool()
-        tile = hopper.shared_tile(pool, (64, 64))
-        arrived = TMABar(pool, 1)
-        pool.commit()
-        if thread == 0:
-            hopper.load(tile[:, :], A[0:64, 0:64], arrived.ptr_to([0]))
-
+    a = np.ones((64, 64), "float16")
     with pytest.raises(SynchronizationError, match="at byte 8192 of shared memory there is no"):
-        d2ltvm.emulate(main, np.ones((64, 64), "float16"))
+        d2ltvm.emulate(there_and_back(wait=True, barrier=False), a, np.full_like(a, np.nan))
 
 
 def test_errors_of_one_end_the_others():

@@ -2,19 +2,11 @@
 
 import numpy as np
 import pytest
+from on_hopper import RUN
 
 import d2ltvm
 from d2ltvm import hopper, hopper_float32, sass
 from d2ltvm.hopper_float32 import conv_float32, power_of_two, split
-
-needs_hopper = pytest.mark.skipif(not d2ltvm.has_hopper(), reason="no H100 or H200")
-
-
-def on_the_gpu(kernel, *arrays):
-    d2ltvm.build(kernel)(*arrays)
-
-
-RUN = [pytest.param(on_the_gpu, marks=needs_hopper), d2ltvm.emulate]
 
 
 def pieces_of(x, scale):
