@@ -270,7 +270,7 @@ class Plan:
 
 def plan_conv(
     batch, oc, ic, n, k, p, s, sms=132,
-    tile=None, columns=None, stages=None, parts=None, skip=True, itemsize=2,
+    tile=None, columns=None, stages=None, parts=None, skip=True, itemsize=2, pieces=1,
 ):  # fmt: skip
     """Cut a convolution into tiles: what is not given is chosen.
 
@@ -283,6 +283,7 @@ def plan_conv(
         parts: in which results are stored one by one; None for `tile_parts`.
         skip: whether to leave out taps that lie outside of the image for the whole tile.
         itemsize: bytes of a result.
+        pieces: tiles of each tensor in a slot.
 
     Returns:
         A `Plan`.
@@ -300,7 +301,7 @@ def plan_conv(
     chunks = math.ceil(ic / DEPTH)
     columns = columns or tile_columns(count_tiles(batch, o, tile), oc, sms)
     parts = parts or tile_parts(columns, k * k * chunks)
-    stages = check_ring(columns, stages, parts, itemsize)
+    stages = check_ring(columns, stages, parts, itemsize, pieces)
     across = math.ceil(oc / columns)
     return Plan(batch, n, o, k, p, s, tile, columns, stages, parts, chunks, across, skip)
 
@@ -628,14 +629,15 @@ def tile_parts(columns, rounds):
     return 2 if columns == 256 and rounds <= 32 else 1
 
 
-def check_ring(columns, stages, parts=1, itemsize=2):
+def check_ring(columns, stages, parts=1, itemsize=2, pieces=1):
     """The slots of a ring, checked; where None are given, as many as fit, up to eight."""
     if columns not in (64, 128, 256):
         raise ValueError(f"columns is {columns}; 64, 128 or 256 are allowed")
     boxes = columns * itemsize // 128  # of results, of 128 bytes a row
     if parts < 1 or boxes % parts:
         raise ValueError(f"parts is {parts}; a divisor of {boxes} is allowed")
-    slot, result = (ROWS + columns) * DEPTH * 2, ROWS * columns * itemsize // parts
+    slot = pieces * (ROWS + columns) * DEPTH * 2
+    result = ROWS * columns * itemsize // parts
     most = (SHARED - 1024 - result) // slot
     if stages is None:
         return min(8, most)

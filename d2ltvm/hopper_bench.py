@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from d2ltvm import baselines, devices, hopper
+from d2ltvm import baselines, devices, hopper, hopper_float32
 from d2ltvm.batched import conv_batch_reference
 from d2ltvm.bench import METHOD, bench_together
 from d2ltvm.checking import WrongResultError
@@ -62,7 +62,8 @@ def bench_layers(layers, variants=None, clock="burst", names=None):
 
     Args:
         layers: tuples of batch, oc, ic, n, k, p and s. Images are repeated after 31.
-        variants: options of `hopper.conv` by legend; by default one, 'TVM', with none.
+        variants: options of `hopper.conv` by legend; by default one, 'TVM', with none. The option
+            'kernel' is a function to be called instead of `hopper.conv`.
         clock: as for `d2ltvm.time_together`.
         names: of the layers; by default `layer_name` of each.
 
@@ -96,6 +97,94 @@ def bench_batches(clock="burst"):
     """Time the layer of the tutorials with 1 to 256 images beside cuDNN's, as `bench_layers`."""
     sizes = [2**i for i in range(9)]
     return bench_layers([(batch, *LAYER[1:]) for batch in sizes], clock=clock, names=sizes)
+
+
+def bench_float32(layer=LAYER, variants=None, clock="burst"):
+    """Time a float32 convolution of three float16 products beside cuDNN's, in turns.
+
+    >>> d2ltvm.measure("hopper/float32", bench_float32)
+
+    Ours is in NHWC, and splits images and weights each time; cuDNN's is in NCHW, without TF32.
+
+    Args:
+        layer: a tuple of batch, oc, ic, n, k, p and s.
+        variants: options of `conv_float32` by legend, as for `bench_layers`.
+        clock: as for `d2ltvm.time_together`.
+
+    Returns:
+        A dict for `d2ltvm.measure`, in µs.
+    """
+    runs, _ = _float32(layer, variants or {"TVM": {}})
+    times = time_together(runs, clock)
+    return {
+        "unit": "µs",
+        "x": {"label": "layer", "values": [layer_name(layer)]},
+        "series": {legend: [_microseconds(t.median)] for legend, t in times.items()},
+        "spread": {
+            legend: [[_microseconds(t.low), _microseconds(t.high)]] for legend, t in times.items()
+        },
+        "notes": f"{METHOD[clock]}, contenders in turns; median of rounds",
+    }
+
+
+def errors_float32(layer=LAYER, variants=None):
+    """How far results of the contenders of `bench_float32` are from float64's.
+
+    Returns:
+        A dict for `d2ltvm.measure`: the root of the mean square of errors, and the largest, both
+        as parts of the largest result.
+    """
+    return {
+        "unit": "of the largest result",
+        "x": {"label": "error", "values": ["mean", "largest"]},
+        "series": _float32(layer, variants or {"TVM": {}})[1],
+        "notes": f"random data, every {_STEP}th image compared with float64",
+    }
+
+
+def _float32(layer, variants):
+    """What to time, and the errors, by legend."""
+    devices.need_hopper()
+    batch, oc, ic, n, k, p, s = layer
+    images, weights = get_conv_batch(min(batch, _DIFFERENT), oc, ic, n, k)
+    images = np.resize(images, (batch, ic, n, n))
+    want, _ = _reference(images, weights, p, s)
+    runs = {"cuDNN": baselines.torch_conv_batch(p, s)(batch, images, weights)}
+    errors = {"cuDNN": _errors(runs["cuDNN"]()[::_STEP].cpu().numpy(), want)}
+    x = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+    w = np.ascontiguousarray(weights.transpose(2, 3, 0, 1).reshape(k * k, oc, ic))
+    for legend, options in variants.items():
+        run, y = _three_products(layer, x, w, options)
+        runs[legend] = run
+        errors[legend] = _errors(y()[::_STEP].transpose(0, 3, 1, 2), want)
+    return runs, errors
+
+
+def _three_products(layer, x, w, options):
+    """A function that splits and convolves, and one that gives the result."""
+    scales = [hopper_float32.power_of_two(array) for array in (x, w)]
+    options = {"kernel": hopper_float32.conv_float32, "scale": 1 / np.prod(scales), **options}
+    conv = build(options.pop("kernel")(*layer, **options), "cuda")
+    y = np.full(conv.params[2].shape, np.nan, "float32")
+    empty = [np.empty((2, *array.shape), "float16") for array in (x, w)]
+    *pieces, result = conv.upload([*empty, y])
+    launches = [conv.bind(*pieces, result)]
+    for array, piece, scale in zip((x, w), pieces, scales, strict=True):
+        kernel = build(hopper_float32.split(array.shape, scale), "cuda")
+        launches.insert(0, kernel.bind(*kernel.upload([array]), piece))
+
+    def run():
+        for launch in launches:
+            launch()
+
+    run()
+    return run, result.numpy
+
+
+def _errors(got, want):
+    """Root of the mean square, and the largest, as parts of the largest result."""
+    error = np.abs(got - want) / np.abs(want).max()
+    return [float(np.sqrt(np.mean(error**2))), float(error.max())]
 
 
 def bench_products(sizes, clock="burst"):
@@ -135,7 +224,8 @@ def _product(n, a, b):
 
 
 def _conv(layer, images, weights, want, options):
-    kernel = build(hopper.conv(*layer, **options), "cuda")
+    options = dict(options)
+    kernel = build(options.pop("kernel", hopper.conv)(*layer, **options), "cuda")
     x = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
     oc, ic, k, _ = weights.shape
     w = np.ascontiguousarray(weights.transpose(2, 3, 0, 1).reshape(k * k, oc, ic))

@@ -365,6 +365,11 @@ class Warpgroup(Block):
         memory, index, value = self._place(target.source, target.indices, value)
         memory[index] = value
 
+    def _add(self, target, a, b, *words):
+        if [word.value for word in words if word.value] != ["rn", "f32"]:
+            raise NotImplementedError(f"add, but of float32: {words}")
+        self._set(target, self.value(a) + self.value(b))
+
     def _cvt_f16x2_f32(self, target, high, low, *words):
         with np.errstate(over="ignore"):  # to infinity, as on the GPU
             halves = [

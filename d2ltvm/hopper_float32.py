@@ -3,7 +3,7 @@
 A float32 has 24 bits; the nearest float16 keeps 11 of them, and the float16 nearest to the rest 11
 more: x = high + low. Of the product of two such sums, low times low is below what float32 could
 tell, and the other three products are what TensorCores compute exactly. They cut their sums off,
-though, so that these are added to others, in float32 registers, after every 64 channels.
+though, so that these are collected, in float32 registers, after every 64 channels.
 """
 
 import numpy as np
@@ -19,11 +19,8 @@ from d2ltvm.hopper import (
     ROWS,
     TAKE,
     encode,
-    finish,
-    hand_back,
     load,
     locate,
-    multiply,
     plan_conv,
     shared_tile,
     store,
@@ -89,39 +86,33 @@ def split(shape, scale):
     return sch
 
 
-def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, every=1, sms=132, **options):
+def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
     """A convolution kernel in NHWC of float32, given as pairs of float16.
 
     >>> kernel = d2ltvm.build(conv_float32(256, 512, 256, 14, 3, 1, scale=2.0**-27))
 
     X is (2, batch, n, n, ic), W (2, k * k, oc, ic), both from `split`, Y (batch, o, o, oc) in
-    float32. As `hopper.conv`, with three rounds for each tap and 64 channels: high X and low W, low
-    X and high W, high and high.
+    float32. As `hopper.conv`, but a slot of the ring holds both pieces of both tiles, of which
+    three products are made.
 
     Args:
         batch, oc, ic, n, k, p, s, sms: as for `hopper.conv`.
         scale: what results are multiplied by: one over the scales of X and of W.
-        every: times 64 channels, after which sums of the TensorCores are added to those in
-            registers: more is faster, and less exact.
         options: of `hopper.plan_conv`; columns are 64 or 128.
 
     Returns:
         A PrimFunc, for `d2ltvm.build`.
 
     Raises:
-        ValueError: as for `hopper.conv`; `scale` is no normal number of float32; or `every` is no
-            positive integer.
+        ValueError: as for `hopper.conv`, or `scale` is no normal number of float32.
     """
-    if every < 1:
-        raise ValueError(f"every is {every}; a positive integer is allowed")
     if not np.finfo("float32").tiny <= scale <= np.finfo("float32").max:
         raise ValueError(f"scale is {scale}; normal numbers of float32 are allowed")
     plan = plan_float32(batch, oc, ic, n, k, p, s, sms, **options)
     (tn, th, tw), (hn, hh) = plan.tile, plan.half
     columns, stages, parts, width = plan.columns, plan.stages, plan.parts, plan.width
     tiles, chunks, o = plan.tiles, plan.chunks, conv_out_size(n, k, p, s)
-    blocks, nbytes = min(sms, tiles), (ROWS + columns) * DEPTH * 2
-    low_images, low_taps = plan.batch, k * k  # where low pieces begin
+    blocks, nbytes = min(sms, tiles), 2 * (ROWS + columns) * DEPTH * 2
 
     @T.prim_func
     def main(x_ptr: T.handle, w_ptr: T.handle, y_ptr: T.handle):
@@ -140,8 +131,8 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, every=1, sms=132, **o
         thread = T.thread_id([384])
 
         pool = T.SMEMPool()
-        sX = shared_tile(pool, (stages, tn, th, tw, DEPTH))
-        sW = shared_tile(pool, (stages, columns, DEPTH))
+        sX = shared_tile(pool, (stages, 2, tn, th, tw, DEPTH))
+        sW = shared_tile(pool, (stages, 2, columns, DEPTH))
         sY = shared_tile(pool, (2, width // 32, hn, hh, tw, 32), "float32")
         ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=2)
         pool.commit()
@@ -159,30 +150,27 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, every=1, sms=132, **o
                     c: T.let[T.int32] = at[3]
                     for rkh in T.serial(at[5]):
                         for rkw in T.serial(at[7]):
-                            for i in T.serial(chunks * 3):
+                            for i in T.serial(chunks):
                                 kh: T.let[T.int32] = at[4] + rkh
                                 kw: T.let[T.int32] = at[6] + rkw
                                 y: T.let[T.int32] = at[0] * s - p + kh
                                 x: T.let[T.int32] = at[1] * s - p + kw
-                                b: T.let[T.int32] = at[2] + T.if_then_else(
-                                    i % 3 == 1, low_images, 0
-                                )
-                                tap: T.let[T.int32] = (
-                                    kh * k + kw + T.if_then_else(i % 3 == 0, low_taps, 0)
-                                )
+                                z: T.let[T.int32] = i * DEPTH
                                 ring.empty.wait(slot.stage, slot.phase ^ 1)
                                 ring.full.arrive(slot.stage, nbytes)
-                                z: T.let[T.int32] = i // 3 * DEPTH
-                                load(
-                                    sX[slot.stage, :, :, :, :],
-                                    inputs[b : b + tn, y : y + th, x : x + tw, z : z + DEPTH],
-                                    ring.full.ptr_to([slot.stage]),
-                                )
-                                load(
-                                    sW[slot.stage, :, :],
-                                    weights[tap : tap + 1, c : c + columns, z : z + DEPTH],
-                                    ring.full.ptr_to([slot.stage]),
-                                )
+                                for low in T.unroll(2):
+                                    b: T.let[T.int32] = at[2] + low * plan.batch
+                                    tap: T.let[T.int32] = kh * k + kw + low * k * k
+                                    load(
+                                        sX[slot.stage, low, :, :, :, :],
+                                        inputs[b : b + tn, y : y + th, x : x + tw, z : z + DEPTH],
+                                        ring.full.ptr_to([slot.stage]),
+                                    )
+                                    load(
+                                        sW[slot.stage, low, :, :],
+                                        weights[tap : tap + 1, c : c + columns, z : z + DEPTH],
+                                        ring.full.ptr_to([slot.stage]),
+                                    )
                                 slot.advance()
                     job = job + blocks
         else:
@@ -191,24 +179,23 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, every=1, sms=132, **o
             acc = T.alloc_local((columns // 2,), "float32")
             total = T.alloc_local((columns // 2,), "float32")
             matrices = T.alloc_local((2,), "uint64")
-            encode(matrices[0], sX.ptr_to([0, part * hn % tn, part * hh % th, 0, 0]))
-            encode(matrices[1], sW.ptr_to([0, 0, 0]))
-            last: T.int32 = 0
+            encode(matrices[0], sX.ptr_to([0, 0, part * hn % tn, part * hh % th, 0, 0]))
+            encode(matrices[1], sW.ptr_to([0, 0, 0, 0]))
             while job < tiles:
                 locate(at, job, plan)
-                rounds: T.let[T.int32] = at[5] * at[7] * chunks
-                for i in T.serial(rounds):
-                    for piece in T.serial(3):
-                        since: T.let[T.int32] = i % every * 3 + piece
-                        ring.full.wait(slot.stage, slot.phase)
-                        multiply(acc, matrices, slot.stage, columns, since)
-                        hand_back(ring, thread, last, since)
-                        last = slot.stage
-                        slot.advance()
-                    if i % every == every - 1 or i == rounds - 1:
-                        finish(ring, thread, last)
-                        for e in T.unroll(columns // 2):
-                            total[e] = T.if_then_else(i < every, acc[e], total[e] + acc[e])
+                for i in T.unroll(columns // 2):
+                    total[i] = T.float32(0)
+                for _ in T.serial(at[5] * at[7] * chunks):
+                    ring.full.wait(slot.stage, slot.phase)
+                    multiply_pieces(acc, matrices, slot.stage, columns, 0)
+                    multiply_pieces(acc, matrices, slot.stage, columns, 1)
+                    T.ptx.wgmma.wait_group.sync.aligned(1)
+                    collect(total, acc, columns, 0)  # while the other half is multiplied
+                    T.ptx.wgmma.wait_group.sync.aligned(0)
+                    if thread % 128 == 0:
+                        ring.empty.arrive(slot.stage)
+                    collect(total, acc, columns, 1)
+                    slot.advance()
                 for h in T.unroll(parts):
                     float32_to_shared(total, scale, sY, part, thread, h, width, (hn, hh, tw))
                     if thread % 128 == 0:
@@ -230,11 +217,42 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, every=1, sms=132, **o
 
 
 def plan_float32(*sizes, columns=None, parts=2, **options):
-    """`plan_conv` for two sets of registers: of 128 columns at most."""
+    """`plan_conv` for pairs of tiles, and sums kept twice: of 128 columns at most."""
     columns = columns or min(128, plan_conv(*sizes, **options).columns)
     if columns > 128:
         raise ValueError(f"columns is {columns}; 64 or 128 are allowed")
-    return plan_conv(*sizes, columns=columns, parts=parts, itemsize=4, **options)
+    return plan_conv(*sizes, columns=columns, parts=parts, pieces=2, itemsize=4, **options)
+
+
+@T.inline
+def multiply_pieces(acc, matrices, stage, columns, h):
+    """Begin three products of half of the columns: low times high, the reverse, high times high.
+
+    The small ones come first: what is added to a large sum loses more of its bits.
+    """
+    T.ptx.wgmma.fence.sync.aligned()
+    for i in T.unroll(3 * DEPTH // 16):
+        x: T.let[T.int32] = stage * 2 + T.if_then_else(i // 4 == 1, 1, 0)
+        w: T.let[T.int32] = stage * 2 + T.if_then_else(i // 4 == 0, 1, 0)
+        T.ptx[f"wgmma.mma_async.sync.aligned.m64n{columns // 2}k16.f32.f16.f16"](
+            *[acc[h * (columns // 4) + j] for j in range(columns // 4)],
+            matrices[0] + T.Cast("uint64", x * (ROWS * 8) + i % 4 * 2),
+            matrices[1] + T.Cast("uint64", (w * 2 + h) * (columns * 4) + i % 4 * 2),
+            T.ptx.pred(i > 0), 1, 1, 0, 0,
+        )  # fmt: skip
+    T.ptx.wgmma.commit_group.sync.aligned()
+
+
+@T.inline
+def collect(total, acc, columns, h):
+    """Add sums of half of the columns to those that are kept.
+
+    By an instruction that stays where it is: what is written as a plain sum the compiler may
+    compute before the wait for the products above it.
+    """
+    for i in T.unroll(columns // 4):
+        j: T.let[T.int32] = h * (columns // 4) + i
+        T.ptx["add.rn.f32"](total[j], total[j], acc[j])
 
 
 @T.inline

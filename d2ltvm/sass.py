@@ -27,7 +27,9 @@ JUMPS = ("BRA", "CALL", "EXIT")
 UNKNOWN_MEMORY = ("LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED", "LDL", "STL", "UTMALDG")
 UNKNOWN_JUMPS = ("BRX", "JMP", "RET", "BREAK", "KILL", "UBLKCP")
 
-_LINE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?)(U?P\w+) +)?([A-Z][\w.]*)(?: (.*?))? ;")
+_LINE = re.compile(
+    r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?)(U?P\w+) +)?([A-Z][\w.]*)(?: (.*?))?\s*(?:\(\*.*?\*\))?;"
+)
 _REGISTER = re.compile(r"[-~|]*(U?R(?:Z|\d+))")
 _PREDICATE = re.compile(r"!?(U?P(?:T|\d))$")
 

@@ -1,5 +1,7 @@
 """Float32 convolutions as three products of float16: right to float32's own error."""
 
+import itertools
+
 import numpy as np
 import pytest
 from on_hopper import RUN
@@ -29,8 +31,7 @@ def values(shape, seed, scale=1.0):
         ((100, 136, 72, 3, 3, 1, 2), {"columns": 128}),
         ((3, 64, 136, 6, 3, 1, 1), {"tile": (2, 8, 8), "parts": 1}),
         ((5, 128, 64, 6, 1, 0, 1), {"columns": 64, "stages": 2}),
-        ((2, 64, 200, 4, 3, 1, 1), {"every": 5}),
-        ((2, 64, 200, 4, 1, 0, 1), {"every": 2}),
+        ((2, 64, 200, 4, 3, 1, 1), {"columns": 128, "parts": 4}),
         ((128, 64, 64, 5, 1, 0, 2), {"sms": 3}),
         ((2, 8, 8, 4, 5, 2, 1), {"skip": False}),
     ],
@@ -49,11 +50,10 @@ def test_convolution(run, shape, options):
     want = d2ltvm.conv_batch_reference(*exact, p, s).transpose(0, 2, 3, 1)
     most = d2ltvm.conv_batch_reference(*map(np.abs, exact), p, s).transpose(0, 2, 3, 1)
     # Each factor is known to 2**-22, and low times low, of the same size, is left out. TensorCores
-    # cut off the sums of 3 x 64 products, `every` times: 192 errors of eps each. Those in registers
-    # are added as float32 is.
-    chunks, every = k * k * -(-ic // 64), options.get("every", 1)
-    eps = np.finfo("float32").eps
-    bound = (3 * 2.0**-22 + every * 192 * eps + chunks * eps / 2 + eps) * most
+    # cut off the sums of 3 x 64 products: 192 errors of eps each. Those in registers are added as
+    # float32 is.
+    chunks, eps = k * k * -(-ic // 64), np.finfo("float32").eps
+    bound = (3 * 2.0**-22 + 192 * eps + chunks * eps / 2 + eps) * most
     assert (np.abs(y - want) <= bound).all()
     assert np.abs(y - want).max() < 2e-6 * np.abs(want).max()  # one product of float16: 3e-4
 
@@ -100,8 +100,13 @@ def test_machine_code_of_splitting():
 def test_machine_code_of_the_convolution():
     kernel = d2ltvm.build(conv_float32(256, 512, 256, 14, 3, 1), "sm_90a")
     loop = next(x for x in sass.loops(kernel.sass()) if any(op.startswith("HGMMA") for op in x))
-    assert sum(op.startswith("HGMMA.64x128x16.F32") for op in loop) == 12  # three rounds
+    assert sum(op.startswith("HGMMA.64x64x16.F32") for op in loop) == 24  # two halves
+    assert sum(op.startswith("WARPGROUP.ARRIVE") for op in loop) == 2  # nothing waits in between
     assert not any(op.startswith(("R2UR", "LDL", "STL")) for op in loop)
+    # Half of the columns is waited for and collected, then the other half.
+    order = [op for op in loop if op.startswith(("HGMMA", "FADD", "WARPGROUP.DEPBAR"))]
+    order = [op.split(".")[0] for op, _ in itertools.groupby(order)]
+    assert order == ["HGMMA", "WARPGROUP", "FADD", "WARPGROUP", "FADD"]
     (resources,) = d2ltvm.resources(kernel.cubin()).values()
     assert resources.local == 0
 
@@ -111,10 +116,12 @@ def test_machine_code_of_the_convolution():
     [
         (lambda: conv_float32(256, 512, 256, 14, 3, columns=256), "columns is 256; 64 or 128"),
         (lambda: conv_float32(256, 512, 3, 14, 3), "ic is 3; a positive multiple of 8"),
-        (lambda: conv_float32(256, 512, 256, 14, 3, stages=7), "stages is 7; 2 to 6 are"),
-        (lambda: conv_float32(256, 512, 256, 14, 3, parts=3), "parts is 3; a divisor of 4"),
+        (lambda: conv_float32(256, 512, 256, 14, 3, stages=4), "stages is 4; 2 to 3 are"),
+        (
+            lambda: conv_float32(256, 512, 256, 14, 3, parts=3),
+            "parts is 3; a divisor of 4",
+        ),
         (lambda: conv_float32(256, 512, 256, 14, 3, scale=2.0**-140), "scale is .*; normal"),
-        (lambda: conv_float32(256, 512, 256, 14, 3, every=0), "every is 0; a positive integer"),
         (lambda: split((3, 3), 1.0), r"shape is \(3, 3\); a multiple of 4"),
     ],
 )
@@ -123,10 +130,12 @@ def test_errors(call, message):
         call()
 
 
-@pytest.mark.parametrize("columns", [64, 128])
-@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("columns, parts", [(64, 1), (64, 2), (128, 1), (128, 2), (128, 4)])
 def test_shared_memory_suffices(columns, parts):
     sizes, options = (256, 512, 256, 14, 3, 1, 1), {"columns": columns, "parts": parts}
     kernel = d2ltvm.build(conv_float32(*sizes, **options), "sm_90a")
     assert kernel.launches[0].shared <= hopper.SHARED
-    assert hopper_float32.plan_float32(*sizes, **options).stages >= 5
+    assert (
+        hopper_float32.plan_float32(*sizes, **options).stages
+        == {64: 4, 128: min(3, parts + 1)}[columns]
+    )

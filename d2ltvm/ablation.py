@@ -1,0 +1,43 @@
+"""Kernels with a part of them taken away or put otherwise, to see what the part is worth."""
+
+import inspect
+import itertools
+import linecache
+import textwrap
+
+_number = itertools.count()
+
+
+def changed(function, *edits, **names):
+    """A function as another, but for edits of its source and other meanings of global names.
+
+    >>> slow = changed(hopper.matmul, hand_back=wait_for_all)
+    >>> slow = changed(hopper.conv, ("wait_group.read(turns - 1)", "wait_group(0)"))
+
+    TVM's script parser reads a kernel's source and looks up its macros by name, and so it does
+    here: the new source is kept where Python's `inspect` finds it.
+
+    Args:
+        function: a function of a module.
+        edits: pairs of text: what to replace, wherever it stands in the source, by what.
+        names: what global names of the function's module are to mean in it.
+
+    Returns:
+        A function with the same parameters.
+
+    Raises:
+        ValueError: the source lacks what is to be replaced, or the module lacks a name.
+    """
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in edits:
+        if old not in source:
+            raise ValueError(f"edits has {old!r}; text of {function.__name__} is allowed")
+        source = source.replace(old, new)
+    for name in names:
+        if name not in function.__globals__:
+            raise ValueError(f"names has {name}; a global name of {function.__module__} is allowed")
+    file = f"<{function.__name__}, changed {next(_number)}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    space = {**function.__globals__, **names}
+    exec(compile(source, file, "exec"), space)
+    return space[function.__name__]

@@ -1,0 +1,52 @@
+"""Kernels with a part taken away: still a kernel, and what is not there is an error."""
+
+import numpy as np
+import pytest
+from tvm.script import tirx as T
+
+import d2ltvm
+from d2ltvm import hopper, sass
+from d2ltvm.ablation import changed
+
+
+@T.inline
+def wait_for_all(ring, thread, last, k):
+    T.ptx.wgmma.wait_group.sync.aligned(0)
+    if thread % 128 == 0 and k > 0:
+        ring.empty.arrive(last)
+
+
+def waits_for_all_but_one(kernel):
+    """Whether there is a wait that lets one group of products go on."""
+    text = d2ltvm.build(kernel(256, 256, 256), "sm_90a").source
+    return "wgmma.wait_group.sync.aligned 1" in text
+
+
+def test_another_macro():
+    slow = changed(hopper.matmul, hand_back=wait_for_all)
+    assert waits_for_all_but_one(hopper.matmul) and not waits_for_all_but_one(slow)
+    a, b = (np.random.default_rng(k).standard_normal((100, 72)).astype("float16") for k in (0, 1))
+    c = np.full((100, 100 // 8 * 8), np.nan, "float16")
+    d2ltvm.emulate(slow(100, 96, 72), a, b[:96].copy(), c)
+    want = a.astype("float64") @ b[:96].astype("float64").T
+    assert np.abs(c - want).max() < 0.02  # half a unit of a float16 from 32 to 64
+
+
+def test_another_line():
+    edit = "        else:\n            T.ptx", "        if group_of > 0:\n            T.ptx"
+    kernel = d2ltvm.build(changed(hopper.matmul, edit)(256, 256, 256), "sm_90a")
+    loop = next(x for x in sass.loops(kernel.sass()) if any(op.startswith("HGMMA") for op in x))
+    assert any(op.startswith("R2UR") for op in loop)
+
+
+def test_the_function_itself_stays():
+    before = hopper.matmul
+    changed(hopper.matmul, ("wait_group(0)", "wait_group(0)"), hand_back=wait_for_all)
+    assert hopper.matmul is before and hopper.hand_back is not wait_for_all
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="edits has 'no such text'; text of matmul is allowed"):
+        changed(hopper.matmul, ("no such text", ""))
+    with pytest.raises(ValueError, match="names has nobody; a global name of"):
+        changed(hopper.matmul, nobody=None)
