@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import linecache
+import re
 import textwrap
 
 _number = itertools.count()
@@ -20,13 +21,13 @@ def changed(function, *edits, **names):
     Args:
         function: a function of a module.
         edits: pairs of text: what to replace, wherever it stands in the source, by what.
-        names: what global names of the function's module are to mean in it.
+        names: what names that the source, as edited, takes from outside are to mean in it.
 
     Returns:
         A function with the same parameters.
 
     Raises:
-        ValueError: the source lacks what is to be replaced, or the module lacks a name.
+        ValueError: the source lacks what is to be replaced, or a name.
     """
     source = textwrap.dedent(inspect.getsource(function))
     for old, new in edits:
@@ -34,8 +35,8 @@ def changed(function, *edits, **names):
             raise ValueError(f"edits has {old!r}; text of {function.__name__} is allowed")
         source = source.replace(old, new)
     for name in names:
-        if name not in function.__globals__:
-            raise ValueError(f"names has {name}; a global name of {function.__module__} is allowed")
+        if not re.search(rf"\b{name}\b", source):
+            raise ValueError(f"names has {name}; what stands in {function.__name__} is allowed")
     file = f"<{function.__name__}, changed {next(_number)}>"
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
     space = {**function.__globals__, **names}

@@ -2,9 +2,9 @@
 
 Each warpgroup goes through the kernel by itself, its 128 threads in step; one runs at a time, until
 it has to wait. Whatever is asynchronous happens at the worst moment that the kernel allows. A tile
-that TMA is asked for holds NaN at once, and arrives when nobody can go on without it. Products and
-stores read shared memory when somebody waits for them, not before. So a kernel that forgets to wait
-computes something else here, every time, and barriers that do not match are named.
+that TMA or cp.async is asked for holds NaN at once, and arrives when nobody can go on without it.
+Products and stores read shared memory when somebody waits for them, not before. So a kernel that
+forgets to wait computes something else here, every time, and barriers that do not match are named.
 
 Not noticed: a missing fence, or a missing barrier between the threads of one warpgroup.
 """
@@ -147,20 +147,29 @@ class Shared:
         self.memory = np.full(-(-nbytes // 8) * 8, 0xFF, np.uint8)  # NaN, as any kind of float
         self.maps, self.arrays = maps, arrays
         self.barriers, self.copies, self.synced = {}, deque(), {}
+        self.clock = 0
+
+    def look_at_clock(self):
+        """A clock that moves on by 1,000 cycles when it is looked at, and not else."""
+        self.clock += 1000
+        return np.uint64(self.clock)
 
     def fetch(self, address, name, corner, barrier):
         """Begin to copy a box: its place holds NaN until it comes."""
         view, places, tensor, shape = self._box(address, name)
         view[places] = np.nan
-        self.copies.append((view, places, warpgroups.box(tensor, corner, shape), barrier))
+        values = warpgroups.box(tensor, corner, shape)
+        copy = view, places, values.reshape(-1)
+        self.copies.append(([copy], lambda: barrier.come(values.nbytes)))
 
     def deliver(self):
         """Let the oldest copy arrive; False where none is under way."""
         if not self.copies:
             return False
-        view, places, values, barrier = self.copies.popleft()
-        view[places] = values.reshape(-1)
-        barrier.come(values.nbytes)
+        parts, tell = self.copies.popleft()
+        for view, places, values in parts:
+            view[places] = values
+        tell()
         return True
 
     def store(self, address, name, corner):
@@ -189,10 +198,13 @@ class Warpgroup(Block):
         self.number, self.shared, self.turns, self.arguments = number, shared, turns, arguments
         self.begun, self.products = [], deque()  # since the last commit; groups of them
         self.begun_stores, self.stores = [], deque()
+        self.begun_copies = []  # by cp.async, of which no barrier is told yet
 
     def left(self):
         """Copies and products that have been begun and not waited for."""
-        groups = (*self.products, self.begun, *self.stores, self.begun_stores)
+        groups = (
+            *self.products, self.begun, *self.stores, self.begun_stores, self.begun_copies
+        )  # fmt: skip
         return sum(map(len, groups))
 
     def _wait(self, ready, what):
@@ -263,6 +275,8 @@ class Warpgroup(Block):
             return Pointer(self.memory[hash(what.source)], self.value(what.indices[0]))
         if name == "thread_rank":
             return self.special["threadIdx.x"]
+        if name == "clock64":
+            return self.shared.look_at_clock()
         if name == "tvm_warp_shuffle":
             _, value, lane, *_ = node.args
             values = np.broadcast_to(self.value(value), self.thread.shape).reshape(-1, 32)
@@ -310,6 +324,34 @@ class Warpgroup(Block):
         rank = len(self.shared.maps[name].box)
         barrier, _ = self._barrier(args[rank])
         self.shared.fetch(self._address(pointer), name, self._corner(args[:rank]), barrier)
+
+    # cp.async
+
+    def _cp_async_cg_src_size(self, target, source, nbytes, present, *words):
+        """Each active thread begins to copy 16 bytes, or as many as are present and then zeros."""
+        (memory, first), (tensor, start) = self.value(target), self.value(source)
+        if int(nbytes) != 16 or memory.dtype != tensor.dtype:
+            raise NotImplementedError(f"cp.async of {nbytes} bytes, {tensor.dtype}")
+        each = np.arange(16 // memory.itemsize)
+        active, shape = self.active[:, 0], self.thread.shape
+        place, at, many = (
+            np.broadcast_to(x, shape)[active]
+            for x in (first, start, np.asarray(self.value(present)) // memory.itemsize)
+        )
+        there = each < many
+        values = np.where(there, tensor[np.where(there, at + each, 0)], tensor.dtype.type(0))
+        memory.view(np.uint8).reshape(len(memory), -1)[place + each] = 0xFF
+        self.begun_copies.append((memory, place + each, values))
+
+    def _cp_async_mbarrier_arrive(self, pointer, *words):
+        """When all that the active threads have begun is there, they arrive at a barrier."""
+        begun, self.begun_copies = self.begun_copies, []
+        barrier, many = self._barrier(pointer)[0], int(self.active.sum())
+        self.shared.copies.append((begun, lambda: barrier.arrive(many)))
+
+    def _cp_async_wait_all(self, *words):
+        if self.begun_copies:
+            raise NotImplementedError("cp.async that no barrier is told of")
 
     def _cp_async_bulk_tensor_s2g(self, name, *args):
         name = self.value(name)

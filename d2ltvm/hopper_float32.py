@@ -92,8 +92,7 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
     >>> kernel = d2ltvm.build(conv_float32(256, 512, 256, 14, 3, 1, scale=2.0**-27))
 
     X is (2, batch, n, n, ic), W (2, k * k, oc, ic), both from `split`, Y (batch, o, o, oc) in
-    float32. As `hopper.conv`, but a slot of the ring holds both pieces of both tiles, of which
-    three products are made.
+    float32. As `hopper.conv`, but a slot of the ring holds both pieces of both tiles.
 
     Args:
         batch, oc, ic, n, k, p, s, sms: as for `hopper.conv`.
@@ -110,7 +109,8 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
         raise ValueError(f"scale is {scale}; normal numbers of float32 are allowed")
     plan = plan_float32(batch, oc, ic, n, k, p, s, sms, **options)
     (tn, th, tw), (hn, hh) = plan.tile, plan.half
-    columns, stages, parts, width = plan.columns, plan.stages, plan.parts, plan.width
+    columns, stages = plan.columns, plan.stages
+    parts, width = plan.parts, plan.width
     tiles, chunks, o = plan.tiles, plan.chunks, conv_out_size(n, k, p, s)
     blocks, nbytes = min(sms, tiles), 2 * (ROWS + columns) * DEPTH * 2
 
@@ -189,8 +189,9 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
                     ring.full.wait(slot.stage, slot.phase)
                     multiply_pieces(acc, matrices, slot.stage, columns, 0)
                     multiply_pieces(acc, matrices, slot.stage, columns, 1)
+                    # One half is collected while the other one is multiplied.
                     T.ptx.wgmma.wait_group.sync.aligned(1)
-                    collect(total, acc, columns, 0)  # while the other half is multiplied
+                    collect(total, acc, columns, 0)
                     T.ptx.wgmma.wait_group.sync.aligned(0)
                     if thread % 128 == 0:
                         ring.empty.arrive(slot.stage)
@@ -218,17 +219,18 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
 
 def plan_float32(*sizes, columns=None, parts=2, **options):
     """`plan_conv` for pairs of tiles, and sums kept twice: of 128 columns at most."""
-    columns = columns or min(128, plan_conv(*sizes, **options).columns)
+    columns = columns or min(128, plan_conv(*sizes, tile=options.get("tile")).columns)
     if columns > 128:
         raise ValueError(f"columns is {columns}; 64 or 128 are allowed")
     return plan_conv(*sizes, columns=columns, parts=parts, pieces=2, itemsize=4, **options)
 
 
 @T.inline
-def multiply_pieces(acc, matrices, stage, columns, h):
-    """Begin three products of half of the columns: low times high, the reverse, high times high.
+def multiply_pieces(acc, matrices, stage, columns, h, since=0):
+    """Begin three products of half of the columns: high by low, low by high, high by high.
 
-    The small ones come first: what is added to a large sum loses more of its bits.
+    The small ones come first: what is added to a large sum loses more of its bits. Sums
+    start at zero when no rounds have gone by `since` they were collected.
     """
     T.ptx.wgmma.fence.sync.aligned()
     for i in T.unroll(3 * DEPTH // 16):
@@ -238,7 +240,7 @@ def multiply_pieces(acc, matrices, stage, columns, h):
             *[acc[h * (columns // 4) + j] for j in range(columns // 4)],
             matrices[0] + T.Cast("uint64", x * (ROWS * 8) + i % 4 * 2),
             matrices[1] + T.Cast("uint64", (w * 2 + h) * (columns * 4) + i % 4 * 2),
-            T.ptx.pred(i > 0), 1, 1, 0, 0,
+            T.ptx.pred(since + i > 0), 1, 1, 0, 0,
         )  # fmt: skip
     T.ptx.wgmma.commit_group.sync.aligned()
 

@@ -88,6 +88,7 @@ def races():
         resnet("hopper/resnet_3x3", "3 x 3, {}", hopper_bench.RESNET_3X3),
         resnet("hopper/resnet_1x1", "1 x 1, {}", hopper_bench.RESNET_1X1),
         Race("hopper/products", "float16 product, n = {}", "cuBLAS", "TVM", products),
+        Race("hopper/float32", "float32 conv {}", "cuDNN", "TVM", hopper_bench.bench_float32),
     ]  # fmt: skip
 
 
