@@ -36,8 +36,8 @@ def power_of_two(values):
     >>> power_of_two(np.array([0.75, -3.0], "float32"))
     8192.0
 
-    The largest is then from 2**14 to 2**15. What is 2**29 times smaller than it begins to lose
-    bits of its low part.
+    The largest is then from 2**14 to 2**15, unless that took more than 2**127, where float32
+    ends. What is 2**29 times smaller than it begins to lose bits of its low part.
 
     Raises:
         ValueError: a value is infinite or NaN.
@@ -45,7 +45,8 @@ def power_of_two(values):
     most = float(np.max(np.abs(values), initial=0))
     if not np.isfinite(most):
         raise ValueError(f"the largest of values is {most}; finite ones are allowed")
-    return float(LARGEST / 2.0 ** (np.frexp(most)[1])) if most else 1.0
+    scale = LARGEST / 2.0 ** (np.frexp(most)[1]) if most else 1.0
+    return float(min(scale, 2.0**127))
 
 
 def split(shape, scale):

@@ -74,6 +74,7 @@ def test_powers_of_two(values):
 
 def test_no_power_of_two():
     assert power_of_two(np.zeros(3, "float32")) == 1
+    assert power_of_two(np.array([1e-38], "float32")) == 2.0**127  # which float32 holds
     for wrong in (np.inf, np.nan):
         with pytest.raises(ValueError, match="the largest of values is"):
             power_of_two(np.array([1, wrong]))
