@@ -13,7 +13,7 @@ def changed(function, *edits, **names):
     """A function as another, but for edits of its source and other meanings of global names.
 
     >>> slow = changed(hopper.matmul, hand_back=wait_for_all)
-    >>> slow = changed(hopper.conv, ("wait_group.read(turns - 1)", "wait_group(0)"))
+    >>> same = changed(hopper.conv, ("if group_of == 0:", "if group_of < 1:"))
 
     TVM's script parser reads a kernel's source and looks up its macros by name, and so it does
     here: the new source is kept where Python's `inspect` finds it.
