@@ -72,25 +72,16 @@ def bench_layers(layers, variants=None, clock="burst", names=None):
     """
     devices.need_hopper()
     variants = {"TVM": {}} if variants is None else variants
-    series, spread = {}, {}
+    times = []
     for layer in layers:
-        batch, oc, ic, n, k, p, s = layer
-        images, weights = get_conv_batch(min(batch, _DIFFERENT), oc, ic, n, k, "float16")
-        images = np.resize(images, (batch, ic, n, n))
+        batch, *_, p, s = layer
+        images, weights = _data(layer, "float16")
         runs = {"cuDNN": baselines.torch_conv_batch(p, s)(batch, images, weights)}
         want = _reference(images, weights, p, s)
         for legend, options in variants.items():
             runs[legend] = _conv(layer, images, weights, want, options)
-        for legend, t in time_together(runs, clock).items():
-            series.setdefault(legend, []).append(_microseconds(t.median))
-            spread.setdefault(legend, []).append([_microseconds(t.low), _microseconds(t.high)])
-    return {
-        "unit": "µs",
-        "x": {"label": "layer", "values": names or [layer_name(layer) for layer in layers]},
-        "series": series,
-        "spread": spread,
-        "notes": f"{METHOD[clock]}, contenders in turns; median of rounds",
-    }
+        times.append(time_together(runs, clock))
+    return _measured(names or [layer_name(layer) for layer in layers], times, clock)
 
 
 def bench_batches(clock="burst"):
@@ -115,16 +106,7 @@ def bench_float32(layer=LAYER, variants=None, clock="burst"):
         A dict for `d2ltvm.measure`, in µs.
     """
     runs, _ = _float32(layer, variants or {"TVM": {}})
-    times = time_together(runs, clock)
-    return {
-        "unit": "µs",
-        "x": {"label": "layer", "values": [layer_name(layer)]},
-        "series": {legend: [_microseconds(t.median)] for legend, t in times.items()},
-        "spread": {
-            legend: [[_microseconds(t.low), _microseconds(t.high)]] for legend, t in times.items()
-        },
-        "notes": f"{METHOD[clock]}, contenders in turns; median of rounds",
-    }
+    return _measured([layer_name(layer)], [time_together(runs, clock)], clock)
 
 
 def errors_float32(layer=LAYER, variants=None):
@@ -143,25 +125,25 @@ def errors_float32(layer=LAYER, variants=None):
 
 
 def _float32(layer, variants):
-    """What to time, and the errors, by legend."""
+    """What to time, each checked against NumPy, and the errors, by legend."""
     devices.need_hopper()
-    batch, oc, ic, n, k, p, s = layer
-    images, weights = get_conv_batch(min(batch, _DIFFERENT), oc, ic, n, k)
-    images = np.resize(images, (batch, ic, n, n))
-    want, _ = _reference(images, weights, p, s)
+    batch, *_, p, s = layer
+    images, weights = _data(layer, "float32")
+    want, most = _reference(images, weights, p, s)
     runs = {"cuDNN": baselines.torch_conv_batch(p, s)(batch, images, weights)}
     errors = {"cuDNN": _errors(runs["cuDNN"]()[::_STEP].cpu().numpy(), want)}
-    x = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
-    w = np.ascontiguousarray(weights.transpose(2, 3, 0, 1).reshape(k * k, oc, ic))
+    x, w = _nhwc(images, weights)
     for legend, options in variants.items():
-        run, y = _three_products(layer, x, w, options)
-        runs[legend] = run
-        errors[legend] = _errors(y()[::_STEP].transpose(0, 3, 1, 2), want)
+        runs[legend], y = _three_products(layer, x, w, options)
+        got = y[::_STEP].transpose(0, 3, 1, 2)
+        # Three products of each term; splitting, and low times low, lose another 6 eps.
+        _compare(got, want, most, 3 * weights[0].size + 6)
+        errors[legend] = _errors(got, want)
     return runs, errors
 
 
 def _three_products(layer, x, w, options):
-    """A function that splits and convolves, and one that gives the result."""
+    """A function that splits and convolves, and what it computes."""
     scales = [hopper_float32.power_of_two(array) for array in (x, w)]
     options = {"kernel": hopper_float32.conv_float32, "scale": 1 / np.prod(scales), **options}
     conv = build(options.pop("kernel")(*layer, **options), "cuda")
@@ -178,7 +160,7 @@ def _three_products(layer, x, w, options):
             launch()
 
     run()
-    return run, result.numpy
+    return run, result.numpy()
 
 
 def _errors(got, want):
@@ -226,9 +208,7 @@ def _product(n, a, b):
 def _conv(layer, images, weights, want, options):
     options = dict(options)
     kernel = build(options.pop("kernel", hopper.conv)(*layer, **options), "cuda")
-    x = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
-    oc, ic, k, _ = weights.shape
-    w = np.ascontiguousarray(weights.transpose(2, 3, 0, 1).reshape(k * k, oc, ic))
+    x, w = _nhwc(images, weights)
     y = np.full(kernel.params[2].shape, np.nan, "float16")
     kernel(x, w, y)
     _compare(y[::_STEP].transpose(0, 3, 1, 2), *want, weights[0].size)
@@ -239,6 +219,20 @@ _DIFFERENT = 31  # images; behind them they are repeated, since making random on
 _STEP = 37  # a prime number: the images that are compared lie at many places of a tile
 
 
+def _data(layer, dtype):
+    """Random images and weights of a layer."""
+    batch, oc, ic, n, k, *_ = layer
+    images, weights = get_conv_batch(min(batch, _DIFFERENT), oc, ic, n, k, dtype)
+    return np.resize(images, (batch, ic, n, n)), weights
+
+
+def _nhwc(images, weights):
+    """Both as the kernels take them: channels last, and weights tap by tap."""
+    oc, ic, k, _ = weights.shape
+    taps = weights.transpose(2, 3, 0, 1).reshape(k * k, oc, ic)
+    return [np.ascontiguousarray(array) for array in (images.transpose(0, 2, 3, 1), taps)]
+
+
 def _reference(images, weights, p, s):
     exact = [a.astype("float64") for a in (images[::_STEP], weights)]
     return [conv_batch_reference(*f(exact), p, s) for f in (list, lambda a: map(np.abs, a))]
@@ -246,9 +240,25 @@ def _reference(images, weights, p, s):
 
 def _compare(got, want, most, terms):
     """Products of float16 are exact; `terms` sums are cut off, and the last one is rounded."""
-    bound = terms * np.finfo("float32").eps * most + np.finfo("float16").eps / 2 * np.abs(want)
+    bound = terms * np.finfo("float32").eps * most + np.finfo(got.dtype).eps / 2 * np.abs(want)
     if not np.all(np.abs(got - want) <= bound):
         raise WrongResultError(f"the result is not within {terms} roundings of the reference")
+
+
+def _measured(names, times, clock):
+    """What `d2ltvm.measure` takes: for each name the timings by legend."""
+    series, spread = {}, {}
+    for timings in times:
+        for legend, t in timings.items():
+            series.setdefault(legend, []).append(_microseconds(t.median))
+            spread.setdefault(legend, []).append([_microseconds(t.low), _microseconds(t.high)])
+    return {
+        "unit": "µs",
+        "x": {"label": "layer", "values": names},
+        "series": series,
+        "spread": spread,
+        "notes": f"{METHOD[clock]}, contenders in turns; median of rounds",
+    }
 
 
 def _microseconds(seconds):

@@ -9,10 +9,9 @@ import math
 import numpy as np
 from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
 from tvm.script import tirx as T
-from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
-from d2ltvm.hopper import SHARED
+from d2ltvm.hopper import SHARED, load
 
 WIDTH = 64  # float16 of a row, which are 128 bytes: once around the banks of shared memory
 LINES = 16  # rows that 128 threads read at once, 16 bytes each
@@ -72,7 +71,7 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
                         keep(clocks, 0, block, r, rounds)
                         ring.full.arrive(slot.stage, nbytes)  # that will come
                         y: T.let[T.int32] = at * rows
-                        ask(
+                        load(
                             tile[slot.stage, :, :],
                             X[y : y + rows, 0:WIDTH],
                             ring.full.ptr_to([slot.stage]),
@@ -195,12 +194,6 @@ def copy_rows(tile, X, stage, first, thread, n, rows):
             16,
             T.if_then_else(first + row < n, T.uint32(16), T.uint32(0)),
         )
-
-
-@T.inline
-def ask(slot, box, barrier):
-    """Have TMA copy a box into a slot, zeros where it is outside, and tell a barrier."""
-    Tx.copy_async(slot, box, dispatch="tma_explicit", mbar=barrier, oob="zero")
 
 
 @T.inline

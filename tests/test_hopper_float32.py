@@ -118,10 +118,7 @@ def test_machine_code_of_the_convolution():
         (lambda: conv_float32(256, 512, 256, 14, 3, columns=256), "columns is 256; 64 or 128"),
         (lambda: conv_float32(256, 512, 3, 14, 3), "ic is 3; a positive multiple of 8"),
         (lambda: conv_float32(256, 512, 256, 14, 3, stages=4), "stages is 4; 2 to 3 are"),
-        (
-            lambda: conv_float32(256, 512, 256, 14, 3, parts=3),
-            "parts is 3; a divisor of 4",
-        ),
+        (lambda: conv_float32(256, 512, 256, 14, 3, parts=3), "parts is 3; a divisor of 4"),
         (lambda: conv_float32(256, 512, 256, 14, 3, scale=2.0**-140), "scale is .*; normal"),
         (lambda: split((3, 3), 1.0), r"shape is \(3, 3\); a multiple of 4"),
     ],
