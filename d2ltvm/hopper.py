@@ -221,6 +221,7 @@ class Plan:
         first_y, whole_y: the first tile, and the number of tiles, with all taps in the image.
         first_x, whole_x: the same along columns.
         skip: whether taps outside of the image are left out.
+        on_demand: whether blocks ask for their next tile, rather than take them in turns.
     """
 
     batch: int
@@ -236,6 +237,7 @@ class Plan:
     chunks: int
     across: int
     skip: bool
+    on_demand: bool
 
     down = property(lambda self: math.ceil(self.batch / self.tile[0]))
     high = property(lambda self: math.ceil(self.o / self.tile[1]))
@@ -270,7 +272,8 @@ class Plan:
 
 def plan_conv(
     batch, oc, ic, n, k, p, s, sms=132,
-    tile=None, columns=None, stages=None, parts=None, skip=True, itemsize=2, pieces=1,
+    tile=None, columns=None, stages=None, parts=None, skip=True, on_demand=None,
+    itemsize=2, pieces=1,
 ):  # fmt: skip
     """Cut a convolution into tiles: what is not given is chosen.
 
@@ -282,6 +285,8 @@ def plan_conv(
         stages: slots of the ring; None for as many as fit.
         parts: in which results are stored one by one; None for `tile_parts`.
         skip: whether to leave out taps that lie outside of the image for the whole tile.
+        on_demand: whether a block asks for its next tile, rather than take tiles in turns; None
+            for whatever is faster.
         itemsize: bytes of a result.
         pieces: tiles of each tensor in a slot.
 
@@ -295,6 +300,7 @@ def plan_conv(
     if not 0 <= p < k:
         raise ValueError(f"p is {p}; 0 to {k - 1} is allowed with k = {k}")
     o = conv_out_size(n, k, p, s)
+    intensity = flop_per_byte(batch, oc, ic, n, k, p, s)
     if (k, p, s) == (1, 0, 1):  # a pixel does not look at others: each is an image
         batch, n, o = batch * n * n, 1, 1
     tile = check_pixels(tile or tile_pixels(batch, o, s), s)
@@ -303,7 +309,12 @@ def plan_conv(
     parts = parts or tile_parts(columns, k * k * chunks)
     stages = check_ring(columns, stages, parts, itemsize, pieces)
     across = math.ceil(oc / columns)
-    return Plan(batch, n, o, k, p, s, tile, columns, stages, parts, chunks, across, skip)
+    if on_demand is None:
+        each = count_tiles(batch, o, tile) * across / sms  # tiles of a block
+        on_demand = intensity < MEMORY_BOUND and each >= MANY_TILES
+    return Plan(
+        batch, n, o, k, p, s, tile, columns, stages, parts, chunks, across, skip, on_demand
+    )  # fmt: skip
 
 
 @T.inline
@@ -387,18 +398,20 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
         sW = shared_tile(pool, (stages, columns, DEPTH))
         sY = shared_tile(pool, (2, width // 64, hn, hh, tw, 64))
         ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=2)
+        job = Job(pool, tiles, blocks, plan.on_demand)
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
         T.cuda.cta_sync()
 
         at = T.alloc_local((8,), "int32")
         slot = PipelineState(stages, 0)
-        job: T.int32 = block
+        job.begin(block)
         if group_of == 0:
             T.ptx["setmaxnreg.dec.sync.aligned.u32"](GIVE)
             if thread == 0:
-                while job < tiles:
-                    locate(at, job, plan)
+                while job.tile < tiles:
+                    job.ask()
+                    locate(at, job.tile, plan)
                     b: T.let[T.int32] = at[2]
                     c: T.let[T.int32] = at[3]
                     for rkh in T.serial(at[5]):
@@ -423,7 +436,7 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
                                     ring.full.ptr_to([slot.stage]),
                                 )
                                 slot.advance()
-                    job = job + blocks
+                    job.pass_on()
         else:
             T.ptx["setmaxnreg.inc.sync.aligned.u32"](TAKE)
             part: T.let[T.int32] = group_of - 1
@@ -433,8 +446,8 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
             encode(matrices[0], sX.ptr_to([0, part * hn % tn, part * hh % th, 0, 0]))
             encode(matrices[1], sW.ptr_to([0, 0, 0]))
             last: T.int32 = 0
-            while job < tiles:
-                locate(at, job, plan)
+            while job.tile < tiles:
+                locate(at, job.tile, plan)
                 for i in T.serial(at[5] * at[7] * chunks):
                     ring.full.wait(slot.stage, slot.phase)
                     multiply(acc, matrices, slot.stage, columns, i)
@@ -455,11 +468,72 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
                                 sY[part, j, :, :, :, :],
                             )
                         T.ptx.cp.async_.bulk.commit_group()
-                job = job + blocks
+                job.take()
             if thread % 128 == 0:
                 T.ptx.cp.async_.bulk.wait_group(0)
 
     return main
+
+
+# TIRx has no variable that all blocks share, so this is CUDA. Behind its last value the counter
+# goes back to zero: who asks once for each tile leaves it as it was.
+NEXT_TILE = """
+__device__ unsigned int tiles_asked_for;
+__device__ int next_tile(int tiles) { return atomicInc(&tiles_asked_for, tiles - 1); }
+"""
+
+
+@T.meta_class
+class Job:
+    """The tile that a thread is at, and the way to the next.
+
+    In turns, a block goes on by as many tiles as there are blocks. On demand, the thread that
+    fetches asks a counter of all blocks, and passes the answer on to those that multiply.
+    """
+
+    def __init__(self, pool, tiles, blocks, on_demand):
+        self.tiles, self.blocks, self.on_demand = tiles, blocks, on_demand
+        self.tile = T.local_scalar("int32")
+        self.next = T.local_scalar("int32")
+        self.passed = pool.alloc((2,), "int32", align=8)
+        self.queue = Pipeline(pool, 2, full="mbar", empty="mbar", init_full=1, init_empty=2 * 128)
+        self.turn = PipelineState(2)
+
+    @T.inline
+    def begin(self, block):
+        self.tile = block
+        self.turn.init(0)
+
+    @T.inline
+    def ask(self):
+        """Of the thread that fetches: what comes behind this tile? The answer may take a while."""
+        if self.on_demand:
+            self.next = self.blocks + T.cuda.func_call(
+                "next_tile", self.tiles, source_code=NEXT_TILE, return_type="int32"
+            )
+        else:
+            self.next = self.tile + self.blocks
+
+    @T.inline
+    def pass_on(self):
+        """Of the thread that fetches: go on, and tell the others."""
+        self.tile = self.next
+        if self.on_demand:
+            self.queue.empty.wait(self.turn.stage, self.turn.phase ^ 1)
+            self.passed[self.turn.stage] = self.tile
+            self.queue.full.arrive(self.turn.stage)
+            self.turn.advance()
+
+    @T.inline
+    def take(self):
+        """Of all threads that multiply: go on."""
+        if self.on_demand:
+            self.queue.full.wait(self.turn.stage, self.turn.phase)
+            self.tile = self.passed[self.turn.stage]
+            self.queue.empty.arrive(self.turn.stage)
+            self.turn.advance()
+        else:
+            self.tile = self.tile + self.blocks
 
 
 def shared_tile(pool, shape, dtype="float16"):
@@ -575,6 +649,27 @@ def tile_columns(boxes, oc, sms):
         return math.ceil(boxes * math.ceil(oc / columns) / sms) * cost[columns]
 
     return min((c for c in cost if c < 2 * oc or c == 64), key=time)
+
+
+# Where tiles on demand are faster. Measured: hopper/on_demand.
+MEMORY_BOUND = 180  # flop/byte: with less, memory sets the time, and SMs wait differently long
+MANY_TILES = 10  # of a block: with fewer, one too many for a block costs more than the wait
+
+
+def flop_per_byte(batch, oc, ic, n, k, p=0, s=1):
+    """The arithmetic intensity of a convolution of float16: operations per byte that must move.
+
+    >>> round(flop_per_byte(256, 128, 256, 56, 1))
+    85
+
+    Each tensor is read or written once; of images only what kernels of k x k touch.
+
+    Args:
+        batch, oc, ic, n, k, p, s: as for `conv`.
+    """
+    o = conv_out_size(n, k, p, s)
+    elements = batch * (min(n * n, (o * k) ** 2) * ic + o * o * oc) + k * k * oc * ic
+    return 2 * batch * o * o * oc * ic * k * k / (2 * elements)
 
 
 def tile_pixels(batch, o, s):

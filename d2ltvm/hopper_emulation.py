@@ -45,8 +45,9 @@ def run(lowered, arrays):
     if threads % THREADS or launch.block[1:] != (1, 1):
         raise NotImplementedError(f"a block of {launch.block}; whole warpgroups are emulated")
     arguments = {}  # of calls in the code, for all blocks
+    counter = Counter()
     for block in itertools.product(*map(range, launch.grid)):
-        shared = Shared(launch.shared, lowered.tensor_maps, arrays)
+        shared = Shared(launch.shared, lowered.tensor_maps, arrays, counter)
         memory = {
             hash(param): arrays[name].reshape(-1)
             for param, name in zip(function.params, launch.args, strict=True)
@@ -60,6 +61,8 @@ def run(lowered, arrays):
         left = len(shared.copies) + sum(group.left() for group in groups)
         if left:
             raise SynchronizationError(f"the kernel ends while {left} copies or products last")
+    if counter.count:
+        raise SynchronizationError(f"the kernel leaves its counter of tiles at {counter.count}")
 
 
 class Turns:
@@ -140,10 +143,23 @@ class Barrier:
             self.missing, self.phase = self.count, self.phase ^ 1
 
 
-class Shared:
-    """What the warpgroups of a block share: memory, barriers, and TMA."""
+class Counter:
+    """What all blocks share: CUDA's atomicInc of a variable that begins at zero."""
 
-    def __init__(self, nbytes, maps, arrays):
+    count = 0
+
+    def next_tile(self, tiles):
+        """The count before; it goes up by one, or to zero behind the last tile."""
+        before = self.count
+        self.count = 0 if before >= tiles - 1 else before + 1
+        return before
+
+
+class Shared:
+    """What the warpgroups of a block share: memory, barriers, TMA, and a counter of all blocks."""
+
+    def __init__(self, nbytes, maps, arrays, counter=None):
+        self.counter = counter
         self.memory = np.full(-(-nbytes // 8) * 8, 0xFF, np.uint8)  # NaN, as any kind of float
         self.maps, self.arrays = maps, arrays
         self.barriers, self.copies, self.synced = {}, deque(), {}
@@ -277,11 +293,27 @@ class Warpgroup(Block):
             return self.special["threadIdx.x"]
         if name == "clock64":
             return self.shared.look_at_clock()
+        if name == "func_call":
+            return self._call(*node.args)
+        if name == "mov_sreg":
+            return self._special_register(*node.args)
         if name == "tvm_warp_shuffle":
             _, value, lane, *_ = node.args
             values = np.broadcast_to(self.value(value), self.thread.shape).reshape(-1, 32)
             return np.repeat(values[:, self._same(lane)], 32)[:, None]
         return super().value(node)
+
+    def _call(self, name, *arguments):
+        """A function that is written in CUDA, behind the arguments: the one that kernels have."""
+        if name.value != "next_tile" or self.active.sum() != 1:
+            raise NotImplementedError(f"{name} in {self.active.sum()} threads")
+        return self.shared.counter.next_tile(self._same(arguments[0]))
+
+    def _special_register(self, bits, register):
+        """Each block has an SM of its own here, of the same number."""
+        if register.value != "smid":
+            raise NotImplementedError(f"the special register {register}")
+        return np.int32(self.special["blockIdx.x"])
 
     # Barriers
 

@@ -223,7 +223,8 @@ def plan_float32(*sizes, columns=None, parts=2, **options):
     columns = columns or min(128, plan_conv(*sizes, tile=options.get("tile")).columns)
     if columns > 128:
         raise ValueError(f"columns is {columns}; 64 or 128 are allowed")
-    return plan_conv(*sizes, columns=columns, parts=parts, pieces=2, itemsize=4, **options)
+    options = {"on_demand": False, "pieces": 2, "itemsize": 4, **options}
+    return plan_conv(*sizes, columns=columns, parts=parts, **options)
 
 
 @T.inline

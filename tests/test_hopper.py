@@ -1,11 +1,12 @@
 """Kernels for Hopper: choices, errors, machine code and index maps anywhere; results on one."""
 
+import functools
 import itertools
 
 import numpy as np
 import pytest
 import tvm
-from on_hopper import RUN
+from on_hopper import RUN, needs_hopper
 from tvm.script import tirx as T
 
 import d2ltvm
@@ -26,6 +27,8 @@ CONVS = [
     ((1, 64, 64, 14, 3, 1, 1), {"tile": (1, 8, 16)}),
     ((64, 64, 64, 8, 3, 1, 1), {"tile": (32, 2, 2), "sms": 7}),
     ((2, 8, 8, 1, 1, 0, 1), {}),
+    ((50, 72, 40, 4, 1, 0, 1), {"sms": 3, "on_demand": True}),
+    ((130, 72, 40, 5, 3, 1, 1), {"sms": 2, "on_demand": True}),
 ]
 PRODUCTS = [(256, 512, 256), (1000, 264, 136), (1, 8, 8), (129, 64, 72), (4096, 128, 64)]
 
@@ -57,6 +60,19 @@ def test_convolution(run, shape, options):
     want = d2ltvm.conv_batch_reference(*exact, p, s).transpose(0, 2, 3, 1)
     most = d2ltvm.conv_batch_reference(*map(np.abs, exact), p, s).transpose(0, 2, 3, 1)
     assert_rounded(y, want, most, ic * k * k)
+
+
+@pytest.mark.parametrize("where", [pytest.param("gpu", marks=needs_hopper), "emulated"])
+def test_tiles_on_demand_are_counted_anew(where):
+    """One kernel several times: each launch leaves the counter as it found it."""
+    program = hopper.conv(300, 64, 64, 4, 1, sms=7, on_demand=True)
+    run = d2ltvm.build(program) if where == "gpu" else functools.partial(d2ltvm.emulate, program)
+    x, w = half((300, 4, 4, 64), 0), half((1, 64, 64), 1, 0.125)
+    exact = x.astype("float64") @ w[0].astype("float64").T
+    for _ in range(3):
+        y = np.full(x.shape, np.nan, "float16")
+        run(x, w, y)
+        assert np.abs(y - exact).max() < 2**-8  # half a unit of a float16 from 8 to 16
 
 
 @pytest.mark.parametrize("run", RUN)
@@ -197,9 +213,10 @@ def innermost(text):
         lambda: hopper.conv(*LAYER),
         lambda: hopper.conv(256, 64, 64, 56, 3, 1),
         lambda: hopper.conv(1, 512, 256, 14, 3, 1),
+        lambda: hopper.conv(256, 128, 256, 56, 1),
         lambda: hopper.matmul(4096, 4096, 4096),
     ],
-    ids=["layer", "64 channels", "one image", "product"],
+    ids=["layer", "64 channels", "one image", "on demand", "product"],
 )
 def test_machine_code(kernel):
     """No register is spilled; nothing moves between kinds of registers where it multiplies."""
@@ -217,6 +234,33 @@ def test_the_launch():
     assert launch.grid == (2, 1, 1) and launch.block == (384, 1, 1)
     assert [p.shape for p in built.params] == [(1, 14, 14, 64), (9, 64, 64), (1, 14, 14, 64)]
     assert [p.output for p in built.params] == [False, False, True]
+
+
+def test_what_is_on_demand():
+    """Where memory sets the time, and blocks have many tiles."""
+    for layer, expected in (
+        ((256, 128, 256, 56, 1, 0, 1), True),
+        ((256, 1024, 256, 14, 1, 0, 1), False),  # 204 flop/byte
+        ((8, 128, 256, 56, 1, 0, 1), False),  # a tile or two for a block
+        ((256, 64, 64, 56, 3, 1, 1), False),
+    ):
+        assert hopper.plan_conv(*layer).on_demand == expected
+        assert hopper.plan_conv(*layer, on_demand=not expected).on_demand == (not expected)
+    # On a chip with more SMs there are too few tiles for each.
+    assert not hopper.plan_conv(256, 128, 256, 56, 1, 0, 1, sms=1000).on_demand
+
+
+@pytest.mark.parametrize(
+    "layer", [(3, 8, 16, 6, 1, 0, 1), (3, 8, 16, 6, 1, 0, 2), (2, 8, 8, 5, 3, 1, 2)], ids=str
+)
+def test_flop_per_byte(layer):
+    """Counted one by one, from what each tap touches."""
+    batch, oc, ic, n, k, p, s = layer
+    o = d2ltvm.conv_out_size(n, k, p, s)
+    touched = {y * s - p + tap for y in range(o) for tap in range(k)} & set(range(n))
+    elements = batch * (len(touched) ** 2 * ic + o * o * oc) + k * k * oc * ic
+    flop = sum(2 for _ in np.ndindex(batch, oc, ic, o, o, k, k))
+    assert hopper.flop_per_byte(*layer) == pytest.approx(flop / (2 * elements))
 
 
 def test_choices():

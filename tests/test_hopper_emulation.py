@@ -7,6 +7,7 @@ from tvm.script import tirx as T
 
 import d2ltvm
 from d2ltvm import hopper, hopper_emulation, lowering
+from d2ltvm.ablation import changed
 from d2ltvm.hopper_emulation import SynchronizationError
 from d2ltvm.lowering import TensorMap
 
@@ -182,6 +183,50 @@ def test_a_barrier_that_is_not_there():
     a = np.ones((64, 64), "float16")
     with pytest.raises(SynchronizationError, match="at byte 8192 of shared memory there is no"):
         d2ltvm.emulate(there_and_back(wait=True, barrier=False), a, np.full_like(a, np.nan))
+
+
+def test_a_counter_that_is_not_left_as_it_was():
+    """One that is to count to more than there are tiles."""
+    wrong = changed(hopper.conv, ("Job(pool, tiles,", "Job(pool, tiles + 1,"))
+    shapes = (300, 1, 1, 64), (1, 64, 64), (300, 1, 1, 64)
+    arrays = [np.zeros(shape, "float16") for shape in shapes]
+    options = {"on_demand": True, "columns": 64, "sms": 2}
+    d2ltvm.emulate(hopper.conv(300, 64, 64, 1, 1, **options), *arrays)
+    with pytest.raises(SynchronizationError, match="leaves its counter of tiles at 3"):
+        d2ltvm.emulate(wrong(300, 64, 64, 1, 1, **options), *arrays)
+
+
+def written_by_threads(value):
+    """A kernel of two blocks, each thread of which writes what an expression is."""
+
+    @T.prim_func
+    def main(c_ptr: T.handle):
+        C = T.match_buffer(c_ptr, (2, 128), "int32", align=16)
+        T.device_entry()
+        block = T.cta_id([2])
+        thread = T.thread_id([128])
+        C[block, thread] = value()
+
+    return main
+
+
+def test_what_is_not_known():
+    seven = "__device__ int seven() { return 7; }"
+    for value, message in (
+        (
+            lambda: T.cuda.func_call("seven", source_code=seven, return_type="int32"),
+            '"seven" in 128 threads',
+        ),
+        (lambda: T.cuda.mov_sreg(32, "warpid"), 'the special register "warpid"'),
+    ):
+        with pytest.raises(NotImplementedError, match=message):
+            d2ltvm.emulate(written_by_threads(value), np.zeros((2, 128), "int32"))
+
+
+def test_each_block_has_an_sm():
+    sms = np.full((2, 128), -1, "int32")
+    d2ltvm.emulate(written_by_threads(lambda: T.cuda.mov_sreg(32, "smid")), sms)
+    assert (sms == [[0], [1]]).all()
 
 
 def test_errors_of_one_end_the_others():

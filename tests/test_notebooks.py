@@ -128,7 +128,7 @@ def markdown(notebook):
 
 
 def definitions(source):
-    """The functions of a source by name, without the `d2ltvm.` that a chapter writes."""
+    """The functions and classes of a source by name, without the `d2ltvm.` of a chapter."""
 
     class Bare(ast.NodeTransformer):
         def visit_Attribute(self, node):
@@ -138,7 +138,8 @@ def definitions(source):
             return node
 
     tree = Bare().visit(ast.parse(source))
-    return {n.name: ast.dump(n) for n in tree.body if isinstance(n, ast.FunctionDef)}
+    kinds = ast.FunctionDef | ast.ClassDef
+    return {n.name: ast.dump(n) for n in tree.body if isinstance(n, kinds)}
 
 
 RULES = (
