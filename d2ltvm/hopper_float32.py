@@ -13,18 +13,8 @@ from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
 from tvm.script import tirx as T
 
 from d2ltvm.convolution import conv_out_size
-from d2ltvm.hopper import (
-    DEPTH,
-    GIVE,
-    ROWS,
-    TAKE,
-    encode,
-    load,
-    locate,
-    plan_conv,
-    shared_tile,
-    store,
-)
+from d2ltvm.hopper import GIVE, TAKE, encode, load, locate, shared_tile, store
+from d2ltvm.hopper_plan import DEPTH, ROWS, plan_conv
 from d2ltvm.ops import schedule
 
 LARGEST = 2.0**15  # float16 ends at 65504
@@ -98,7 +88,7 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
     Args:
         batch, oc, ic, n, k, p, s, sms: as for `hopper.conv`.
         scale: what results are multiplied by: one over the scales of X and of W.
-        options: of `hopper.plan_conv`; columns are 64 or 128.
+        options: of `hopper_plan.plan_conv`; columns are 64 or 128.
 
     Returns:
         A PrimFunc, for `d2ltvm.build`.

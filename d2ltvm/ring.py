@@ -11,7 +11,8 @@ from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
 from tvm.script import tirx as T
 from tvm.tirx.layout import S, TileLayout
 
-from d2ltvm.hopper import SHARED, load
+from d2ltvm.hopper import load
+from d2ltvm.hopper_plan import SHARED
 
 WIDTH = 64  # float16 of a row, which are 128 bytes: once around the banks of shared memory
 LINES = 16  # rows that 128 threads read at once, 16 bytes each

@@ -10,7 +10,7 @@ from on_hopper import RUN, needs_hopper
 from tvm.script import tirx as T
 
 import d2ltvm
-from d2ltvm import hopper, sass, warpgroups
+from d2ltvm import hopper, hopper_plan, sass, warpgroups
 
 LAYER = (256, 512, 256, 14, 3, 1, 1)
 
@@ -155,7 +155,7 @@ PLANS = [(shape, {k: v for k, v in options.items() if k != "sms"}) for shape, op
 )
 def test_every_tile_is_located_once_with_its_taps(shape, options):
     oc, k, p, s = shape[1], *shape[4:]
-    plan = hopper.plan_conv(*shape, **options)
+    plan = hopper_plan.plan_conv(*shape, **options)
     (tn, th, tw), places = plan.tile, located(plan)
     corners = itertools.product(
         range(0, plan.o, th),
@@ -183,7 +183,7 @@ def test_every_tile_is_located_once_with_its_taps(shape, options):
 def test_the_plan_computes_the_convolution(shape, options):
     """Boxes under each tap, multiplied and stored as the kernel does, in NumPy."""
     batch, oc, ic, n, k, p, s = shape
-    plan = hopper.plan_conv(*shape, **options)
+    plan = hopper_plan.plan_conv(*shape, **options)
     images, kernels = half((batch, ic, n, n), 0), half((oc, ic, k, k), 1)
     exact = [a.astype("float64") for a in (images, kernels)]
     x = exact[0].transpose(0, 2, 3, 1).reshape(plan.batch, plan.n, plan.n, ic)
@@ -223,7 +223,7 @@ def test_machine_code(kernel):
     built = d2ltvm.build(kernel(), "sm_90a")
     (resources,) = d2ltvm.resources(built.cubin()).values()
     assert resources.local == 0 and resources.registers == 168  # a third of 65,536, in steps of 8
-    assert built.launches[0].shared <= hopper.SHARED
+    assert built.launches[0].shared <= hopper_plan.SHARED
     names = [opcode.partition(".")[0] for opcode in innermost(built.sass())]
     assert names.count("HGMMA") >= 4 and "R2UR" not in names and "STL" not in names
 
@@ -244,10 +244,10 @@ def test_what_is_on_demand():
         ((8, 128, 256, 56, 1, 0, 1), False),  # a tile or two for a block
         ((256, 64, 64, 56, 3, 1, 1), False),
     ):
-        assert hopper.plan_conv(*layer).on_demand == expected
-        assert hopper.plan_conv(*layer, on_demand=not expected).on_demand == (not expected)
+        assert hopper_plan.plan_conv(*layer).on_demand == expected
+        assert hopper_plan.plan_conv(*layer, on_demand=not expected).on_demand == (not expected)
     # On a chip with more SMs there are too few tiles for each.
-    assert not hopper.plan_conv(256, 128, 256, 56, 1, 0, 1, sms=1000).on_demand
+    assert not hopper_plan.plan_conv(256, 128, 256, 56, 1, 0, 1, sms=1000).on_demand
 
 
 @pytest.mark.parametrize(
@@ -260,22 +260,22 @@ def test_flop_per_byte(layer):
     touched = {y * s - p + tap for y in range(o) for tap in range(k)} & set(range(n))
     elements = batch * (len(touched) ** 2 * ic + o * o * oc) + k * k * oc * ic
     flop = sum(2 for _ in np.ndindex(batch, oc, ic, o, o, k, k))
-    assert hopper.flop_per_byte(*layer) == pytest.approx(flop / (2 * elements))
+    assert hopper_plan.flop_per_byte(*layer) == pytest.approx(flop / (2 * elements))
 
 
 def test_choices():
     # Two waves of 256 columns take longer than three of 128.
-    assert hopper.tile_columns(196 // 4, 512, 132) in (64, 128)
-    assert hopper.tile_columns(98, 512, 132) == 128
-    assert hopper.tile_columns(392, 512, 132) == 256
-    assert hopper.tile_columns(1000, 64, 132) == 64
-    assert hopper.tile_pixels(256, 14, 1) == (128, 1, 1)
-    assert hopper.tile_pixels(1, 14, 1) == (1, 8, 16)
-    assert hopper.tile_pixels(8, 14, 1) == (8, 1, 16)
-    assert hopper.tile_pixels(8, 14, 2) == (128, 1, 1)
+    assert hopper_plan.tile_columns(196 // 4, 512, 132) in (64, 128)
+    assert hopper_plan.tile_columns(98, 512, 132) == 128
+    assert hopper_plan.tile_columns(392, 512, 132) == 256
+    assert hopper_plan.tile_columns(1000, 64, 132) == 64
+    assert hopper_plan.tile_pixels(256, 14, 1) == (128, 1, 1)
+    assert hopper_plan.tile_pixels(1, 14, 1) == (1, 8, 16)
+    assert hopper_plan.tile_pixels(8, 14, 1) == (8, 1, 16)
+    assert hopper_plan.tile_pixels(8, 14, 2) == (128, 1, 1)
     for batch, o in ((1, 1), (1, 2), (2, 3), (5, 100)):
-        tile = hopper.tile_pixels(batch, o, 1)
-        assert np.prod(tile) == 128 and hopper.check_pixels(tile, 1) == tile
+        tile = hopper_plan.tile_pixels(batch, o, 1)
+        assert np.prod(tile) == 128 and hopper_plan.check_pixels(tile, 1) == tile
 
 
 @pytest.mark.parametrize(

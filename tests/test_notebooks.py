@@ -10,7 +10,15 @@ import prose_numbers
 import pytest
 
 import book
-from d2ltvm import batched_schedules, conv_schedules, hopper, hopper_float32, ring, schedules
+from d2ltvm import (
+    batched_schedules,
+    conv_schedules,
+    hopper,
+    hopper_float32,
+    hopper_plan,
+    ring,
+    schedules,
+)
 
 CHAPTERS = book.chapters()
 LONGEST_CELL, LONGEST_KERNEL = 40, 150
@@ -113,7 +121,9 @@ def numbers_have_sources(notebook):
 
 def same_schedules(notebook):
     """A schedule that a chapter defines is the one that the package has."""
-    modules = (schedules, conv_schedules, batched_schedules, hopper, hopper_float32, ring)
+    modules = (
+        schedules, conv_schedules, batched_schedules, hopper, hopper_plan, hopper_float32, ring
+    )  # fmt: skip
     files = (m.__file__ for m in modules)
     package = definitions("\n".join(Path(file).read_text() for file in files))
     for cell in book.code_cells(notebook):
