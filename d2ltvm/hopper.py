@@ -253,6 +253,8 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
     X is (batch, n, n, ic), W (k * k, oc, ic), Y (batch, o, o, oc). A tile of Y is a
     box of 128 pixels by some channels. For each tap and each 64 input channels TMA
     fetches the box of X under the tap, zeros where that is outside, and a tile of W.
+    With tiles on demand the kernel counts them in a variable of its own, so that two of its
+    launches must not overlap.
 
     Args:
         batch, oc, ic, n, k, p, s: as for `conv_nhwcnc`; oc and ic are multiples of 8,
