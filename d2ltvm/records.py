@@ -44,6 +44,7 @@ class Record:
         software: version by package.
         date: ISO date.
         live: True for one that was measured just now.
+        missing: contenders whose library is not there: they have no series, and NaN for values.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Record:
     software: dict = field(default_factory=dict)
     date: str = ""
     live: bool = False
+    missing: tuple = ()
 
     def __post_init__(self):
         size = len(self.x["values"])
@@ -64,6 +66,8 @@ class Record:
             raise ValueError(f"series {wrong} of {self.name} do not have {size} values as x has")
 
     def __getitem__(self, legend):
+        if legend in self.missing:
+            return np.full(len(self.x["values"]), np.nan)
         if legend not in self.series:
             raise KeyError(f"{legend!r}; {self.name} has {', '.join(self.series)}")
         return np.array(self.series[legend], dtype="float64")
@@ -125,7 +129,7 @@ def measure(name, run, device="cuda"):
             raise
         print(f"not measured here, the record is shown instead: {error}")
         return load(name)
-    missing = result.pop("missing", [])
+    missing = tuple(result.pop("missing", ()))
     recording = os.environ.get("D2LTVM_RECORD") == "1" and device == "cuda"
     if recording and missing:
         raise MissingError(
@@ -139,6 +143,7 @@ def measure(name, run, device="cuda"):
         software=_software(),
         date=datetime.date.today().isoformat(),
         live=True,
+        missing=missing,
         **result,
     )
     if recording:
@@ -179,7 +184,7 @@ def store(record):
     path.parent.mkdir(parents=True, exist_ok=True)
     records = json.loads(path.read_text())["records"] if path.is_file() else []
     entry = {**asdict(record), "name": short}
-    del entry["live"]
+    del entry["live"], entry["missing"]  # it is neither, once it is stored
     records = [r for r in records if r["name"] != short] + [entry]
     text = json.dumps({"records": sorted(records, key=lambda r: r["name"])}, indent=1)
     # A list of numbers on one line: a diff then shows one line for each series.

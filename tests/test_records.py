@@ -66,6 +66,16 @@ def test_a_record_with_a_side_missing_is_not_stored(folder, gpu, monkeypatch):
     assert not list(folder.rglob("*"))
 
 
+def test_a_side_that_is_missing_has_no_numbers(folder, gpu):
+    """What compares with it says nan, and goes on."""
+    record = d2ltvm.measure("a/b", lambda: {**result(), "missing": ["PyTorch"]})
+    assert "PyTorch" not in record.series
+    assert np.isnan(record["PyTorch"]).tolist() == [True] * len(record.values)
+    assert np.isnan(record.at("PyTorch", 1)) and record.at("TVM", 1) == record["TVM"][0]
+    with pytest.raises(KeyError, match="a/b has TVM"):
+        record["MXNet"]
+
+
 def test_a_library_that_is_missing_falls_back_on_the_record(folder, gpu, monkeypatch, capsys):
     monkeypatch.setattr(records, "DEFAULT_DEVICE", "nvidia-t4")
     monkeypatch.setenv("D2LTVM_RECORD", "1")
