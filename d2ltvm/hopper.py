@@ -253,8 +253,8 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
     X is (batch, n, n, ic), W (k * k, oc, ic), Y (batch, o, o, oc). A tile of Y is a
     box of 128 pixels by some channels. For each tap and each 64 input channels TMA
     fetches the box of X under the tap, zeros where that is outside, and a tile of W.
-    With tiles on demand the kernel counts them in a variable of its own, so that two of its
-    launches must not overlap.
+    With tiles on demand the kernel counts them in a variable of its own, so that
+    two of its launches must not overlap.
 
     Args:
         batch, oc, ic, n, k, p, s: as for `conv_nhwcnc`; oc and ic are multiples of 8,
@@ -369,8 +369,8 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
     return main
 
 
-# TIRx has no variable that all blocks share, so this is CUDA. Behind its last value the counter
-# goes back to zero: who asks once for each tile leaves it as it was.
+# TIRx has no variable that all blocks share, so this is CUDA. Behind its last
+# value the counter is zero again: asked once for each tile, it is as it was.
 NEXT_TILE = """
 __device__ unsigned int tiles_asked_for;
 __device__ int next_tile(int tiles) { return atomicInc(&tiles_asked_for, tiles - 1); }
@@ -381,8 +381,9 @@ __device__ int next_tile(int tiles) { return atomicInc(&tiles_asked_for, tiles -
 class Job:
     """The tile that a thread is at, and the way to the next.
 
-    In turns, a block goes on by as many tiles as there are blocks. On demand, the thread that
-    fetches asks a counter of all blocks, and passes the answer on to those that multiply.
+    In turns, a block goes on by as many tiles as there are blocks. On demand, the
+    thread that fetches asks a counter of all blocks, and passes the answer on to
+    those that multiply.
     """
 
     def __init__(self, pool, tiles, blocks, on_demand):
@@ -400,7 +401,7 @@ class Job:
 
     @T.inline
     def ask(self):
-        """Of the thread that fetches: what comes behind this tile? The answer may take a while."""
+        """Of the thread that fetches, long before it needs to know: what is next?"""
         if self.on_demand:
             self.next = self.blocks + T.cuda.func_call(
                 "next_tile", self.tiles, source_code=NEXT_TILE, return_type="int32"
