@@ -13,6 +13,7 @@ ROWS = 128  # of a tile: 64 for each of two warpgroups, which is what wgmma take
 DEPTH = 64  # of a tile: 64 float16 are 128 bytes, the longest row that TMA can swizzle
 SHARED = 227 * 1024  # bytes that a block can have. Source: CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability".
+
 # Where tiles on demand are faster. Measured: hopper/on_demand.
 MEMORY_BOUND = 180  # flop/byte: with less, memory sets the time, and SMs wait differently long
 MANY_TILES = 10  # of a block: with fewer, one too many for a block costs more than the wait
@@ -118,13 +119,13 @@ def plan_conv(
         batch, n, o = batch * n * n, 1, 1
     tile = check_pixels(tile or tile_pixels(batch, o, s), s)
     chunks = math.ceil(ic / DEPTH)
-    columns = columns or tile_columns(count_tiles(batch, o, tile), oc, sms)
+    boxes = count_tiles(batch, o, tile)
+    columns = columns or tile_columns(boxes, oc, sms)
     parts = parts or tile_parts(columns, k * k * chunks)
     stages = check_ring(columns, stages, parts, itemsize, pieces)
     across = math.ceil(oc / columns)
     if on_demand is None:
-        each = count_tiles(batch, o, tile) * across / sms  # tiles of a block
-        on_demand = intensity < MEMORY_BOUND and each >= MANY_TILES
+        on_demand = intensity < MEMORY_BOUND and boxes * across / sms >= MANY_TILES
     return Plan(
         batch, n, o, k, p, s, tile, columns, stages, parts, chunks, across, skip, on_demand
     )  # fmt: skip
