@@ -55,6 +55,25 @@ def layer_name(layer):
     return f"{ic} to {oc}, {n} x {n}" + (f", stride {s}" if s > 1 else "")
 
 
+def nhwc(images, weights):
+    """Both as the kernels take them: channels last, and weights tap by tap.
+
+    >>> x, w = nhwc(*d2ltvm.get_conv_batch(2, 16, 8, 5, 3, "float16"))
+    >>> x.shape, w.shape
+    ((2, 5, 5, 8), (9, 16, 8))
+
+    Args:
+        images: of (batch, ic, n, n).
+        weights: of (oc, ic, k, k).
+
+    Returns:
+        Contiguous arrays of the same dtypes: (batch, n, n, ic) and (k * k, oc, ic).
+    """
+    oc, ic, k, _ = weights.shape
+    taps = weights.transpose(2, 3, 0, 1).reshape(k * k, oc, ic)
+    return [np.ascontiguousarray(array) for array in (images.transpose(0, 2, 3, 1), taps)]
+
+
 def bench_layers(layers, variants=None, clock="burst", names=None):
     """Time convolutions in NHWC beside cuDNN's, in turns, each checked against NumPy.
 
@@ -132,7 +151,7 @@ def _float32(layer, variants):
     want, most = _reference(images, weights, p, s)
     runs = {"cuDNN": baselines.torch_conv_batch(p, s)(batch, images, weights)}
     errors = {"cuDNN": _errors(runs["cuDNN"]()[::_STEP].cpu().numpy(), want)}
-    x, w = _nhwc(images, weights)
+    x, w = nhwc(images, weights)
     for legend, options in variants.items():
         runs[legend], y = _three_products(layer, x, w, options)
         got = y[::_STEP].transpose(0, 3, 1, 2)
@@ -208,7 +227,7 @@ def _product(n, a, b):
 def _conv(layer, images, weights, want, options):
     options = dict(options)
     kernel = build(options.pop("kernel", hopper.conv)(*layer, **options), "cuda")
-    x, w = _nhwc(images, weights)
+    x, w = nhwc(images, weights)
     y = np.full(kernel.params[2].shape, np.nan, "float16")
     kernel(x, w, y)
     _compare(y[::_STEP].transpose(0, 3, 1, 2), *want, weights[0].size)
@@ -224,13 +243,6 @@ def _data(layer, dtype):
     batch, oc, ic, n, k, *_ = layer
     images, weights = get_conv_batch(min(batch, _DIFFERENT), oc, ic, n, k, dtype)
     return np.resize(images, (batch, ic, n, n)), weights
-
-
-def _nhwc(images, weights):
-    """Both as the kernels take them: channels last, and weights tap by tap."""
-    oc, ic, k, _ = weights.shape
-    taps = weights.transpose(2, 3, 0, 1).reshape(k * k, oc, ic)
-    return [np.ascontiguousarray(array) for array in (images.transpose(0, 2, 3, 1), taps)]
 
 
 def _reference(images, weights, p, s):
