@@ -9,7 +9,7 @@ import numpy as np
 
 from d2ltvm import baselines, batched
 from d2ltvm.checking import WrongResultError, check
-from d2ltvm.clock import time_together
+from d2ltvm.clock import legends, time_together
 from d2ltvm.convolution import conv_gflop, conv_reference
 from d2ltvm.data import get_abc, get_bcast_data, get_conv_batch, get_conv_data
 from d2ltvm.devices import as_target
@@ -54,7 +54,7 @@ def bench_together(
         work: function of a size: how much of `unit` times one second a run is, such as the number
             of operations divided by 1e9 for GFLOPS. By default the result is the time itself.
         unit: the unit of the result; 'µs' where there is no `work`.
-        clock: 'graph', 'burst', 'sustained', 'stream' or 'host', as for `d2ltvm.time_together`.
+        clock: one or several, as for `d2ltvm.time_together`.
         xlabel: what the sizes are.
 
     Returns:
@@ -76,15 +76,25 @@ def bench_together(
         "x": {"label": xlabel, "values": sizes},
         "series": series,
         "spread": spread,
-        "notes": f"{METHOD[clock]}, contenders in turns; median of rounds",
-        "missing": missing,
+        "notes": method(clock),
+        "missing": [legend for name in missing for legend in legends(name, clock)],
     }
 
 
-METHOD = {
+def method(clock):
+    """How contenders are timed by a clock, or by several, in words for a record's notes.
+
+    >>> method("stream")
+    'launches one by one between CUDA events, warm, L2 not flushed; in turns, median of rounds'
+    """
+    clocks = [clock] if isinstance(clock, str) else clock
+    return f"{'; '.join(_METHOD[one] for one in clocks)}; in turns, median of rounds"
+
+
+_METHOD = {
     "graph": "CUDA graphs between CUDA events, warm, L2 not flushed",
     "burst": "CUDA graphs between CUDA events, a rest before each round, L2 not flushed",
-    "sustained": "CUDA graphs between CUDA events, after half a second of the same, L2 not flushed",
+    "sustained": "CUDA graphs between CUDA events, no rest, means of a second, L2 not flushed",
     "stream": "launches one by one between CUDA events, warm, L2 not flushed",
     "host": "host clock around many calls, warm",
 }

@@ -6,7 +6,7 @@
   times how fast launches can be made.
 - `burst` and `sustained`: as `graph`, for kernels that a GPU cannot run at full clock for long,
   since it has a limit on its power. In a burst the GPU rests for a tenth of a second before each
-  round. Sustained, it runs the same kernel for half a second before each.
+  round. Sustained, it does not rest, and a round is the mean of a whole second.
 - `host`: for CPU code that returns when it is done: the host's clock around many calls.
 
 All warm up first, and report the median of several rounds with the smallest and the largest.
@@ -49,11 +49,13 @@ def time_together(runs, clock="graph", rounds=ROUNDS):
         runs: functions without arguments, by name. Under the graph and stream clocks each launches
             GPU work on the current stream and does not wait for it; under the host clock each
             returns when the work is done.
-        clock: 'graph', 'burst', 'sustained', 'stream' or 'host'.
+        clock: 'graph', 'burst', 'sustained', 'stream' or 'host'; or several of them, one after
+            the other, such as ('burst', 'sustained').
         rounds: how many rounds, a positive integer.
 
     Returns:
-        A `Timing`, in seconds per call, by name.
+        A `Timing`, in seconds per call, by name. Of several clocks, the second and those behind it
+        add theirs to the names: 'TVM, sustained'.
 
     Raises:
         ValueError: `clock` or `rounds` is not as above.
@@ -61,8 +63,19 @@ def time_together(runs, clock="graph", rounds=ROUNDS):
     """
     if rounds < 1:
         raise ValueError(f"rounds is {rounds!r}; a positive integer is allowed")
-    if clock not in _TIMERS:
-        raise ValueError(f"clock is {clock!r}; allowed: {', '.join(map(repr, _TIMERS))}")
+    clocks = clock if isinstance(clock, (tuple, list)) else [clock]
+    for one in clocks:
+        if one not in _TIMERS:
+            raise ValueError(f"clock is {one!r}; allowed: {', '.join(map(repr, _TIMERS))}")
+    return {
+        legends(name, clocks)[k]: timing
+        for k, one in enumerate(clocks)
+        for name, timing in _time(runs, one, rounds).items()
+    }
+
+
+def _time(runs, clock, rounds):
+    """Timings by one clock."""
     if not runs:
         return {}
     with contextlib.nullcontext() if clock == "host" else cuda_stream() as stream:
@@ -73,6 +86,16 @@ def time_together(runs, clock="graph", rounds=ROUNDS):
             for name, round_of in timers.items():
                 seconds[name].append(round_of())
     return {name: Timing.of(values) for name, values in seconds.items()}
+
+
+def legends(name, clock):
+    """What a contender is called, by each of the clocks.
+
+    >>> legends("TVM", ("burst", "sustained"))
+    ['TVM', 'TVM, sustained']
+    """
+    others = () if isinstance(clock, str) else clock[1:]
+    return [name, *(f"{name}, {other}" for other in others)]
 
 
 @contextlib.contextmanager
@@ -208,17 +231,28 @@ def _burst_timer(run, stream, rest=0.1):
     return after_rest
 
 
-def _sustained_timer(run, stream, busy=0.5):
-    """The same, after having been busy with nothing else for so many seconds."""
+def _sustained_timer(run, stream, before=0.25, during=1.0):
+    """The mean of so many seconds, after as many as `before` of the same.
+
+    What keeps a GPU under its limit swings: on an H200 the clock goes up and down with a period of
+    0.92 to 1.06 s. So the mean is over a whole second. With turns of half a second each, the second
+    of two contenders had the slower half of every period, and lost up to 4% by it.
+    """
     one_round = _graph_timer(run, stream)
 
-    def after_work():
-        start = time.perf_counter()
-        while time.perf_counter() - start < busy:
-            one_round()
-        return one_round()
+    def in_turn():
+        _repeat(one_round, before)
+        return statistics.mean(_repeat(one_round, during))
 
-    return after_work
+    return in_turn
+
+
+def _repeat(one_round, seconds):
+    """The results of as many rounds as begin in so many seconds."""
+    end, results = time.perf_counter() + seconds, []
+    while time.perf_counter() < end:
+        results.append(one_round())
+    return results
 
 
 def _stream_timer(run, stream, target=4e-3):

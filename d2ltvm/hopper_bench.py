@@ -4,12 +4,13 @@ import numpy as np
 
 from d2ltvm import baselines, devices, hopper, hopper_float32
 from d2ltvm.batched import conv_batch_reference
-from d2ltvm.bench import METHOD, bench_together
+from d2ltvm.bench import bench_together, method
 from d2ltvm.checking import WrongResultError
 from d2ltvm.clock import time_together
 from d2ltvm.data import get_conv_batch
 from d2ltvm.kernel import build
 
+BOTH = ("burst", "sustained")  # clocks: these kernels need more power than there is for long
 LAYER = (256, 512, 256, 14, 3, 1, 1)  # batch, oc, ic, n, k, p, s: that of the tutorials
 
 # The layers of ResNet-50 with its strides at the 3 x 3 convolutions, by (oc, ic, n, k, p, s).
@@ -83,24 +84,33 @@ def bench_layers(layers, variants=None, clock="burst", names=None):
         layers: tuples of batch, oc, ic, n, k, p and s. Images are repeated after 31.
         variants: options of `hopper.conv` by legend; by default one, 'TVM', with none. The option
             'kernel' is a function to be called instead of `hopper.conv`.
-        clock: as for `d2ltvm.time_together`.
+        clock: one or several, as for `d2ltvm.time_together`.
         names: of the layers; by default `layer_name` of each.
 
     Returns:
         What `bench_together` returns, in µs, with names as x.
     """
-    devices.need_hopper()
-    variants = {"TVM": {}} if variants is None else variants
-    times = []
-    for layer in layers:
-        batch, *_, p, s = layer
-        images, weights = _data(layer, "float16")
-        runs = {"cuDNN": baselines.torch_conv_batch(p, s)(batch, images, weights)}
-        want = _reference(images, weights, p, s)
-        for legend, options in variants.items():
-            runs[legend] = _conv(layer, images, weights, want, options)
-        times.append(time_together(runs, clock))
+    times = [time_together(contenders(layer, variants), clock) for layer in layers]
     return _measured(names or [layer_name(layer) for layer in layers], times, clock)
+
+
+def contenders(layer, variants=None):
+    """Functions that convolve a layer once, by legend: cuDNN's, and ours, which are checked first.
+
+    >>> contenders((256, 512, 256, 14, 3, 1, 1))
+    {'cuDNN': <function ...>, 'TVM': <function ...>}
+
+    Args:
+        layer, variants: as for `bench_layers`, where a layer is one of the tuples.
+    """
+    devices.need_hopper()
+    batch, *_, p, s = layer
+    images, weights = _data(layer, "float16")
+    runs = {"cuDNN": baselines.torch_conv_batch(p, s)(batch, images, weights)}
+    want = _reference(images, weights, p, s)
+    for legend, options in (variants or {"TVM": {}}).items():
+        runs[legend] = _conv(layer, images, weights, want, options)
+    return runs
 
 
 def bench_batches(clock="burst"):
@@ -119,7 +129,7 @@ def bench_float32(layer=LAYER, variants=None, clock="burst"):
     Args:
         layer: a tuple of batch, oc, ic, n, k, p and s.
         variants: options of `conv_float32` by legend, as for `bench_layers`.
-        clock: as for `d2ltvm.time_together`.
+        clock: one or several, as for `d2ltvm.time_together`.
 
     Returns:
         A dict for `d2ltvm.measure`, in µs.
@@ -269,7 +279,7 @@ def _measured(names, times, clock):
         "x": {"label": "layer", "values": names},
         "series": series,
         "spread": spread,
-        "notes": f"{METHOD[clock]}, contenders in turns; median of rounds",
+        "notes": method(clock),
     }
 
 

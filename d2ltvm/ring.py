@@ -35,7 +35,8 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
         laps: how often a block goes through its tiles.
         pause: cycles for which a slot is held at least, once its tile has been taken.
         rounds: of block 0 whose clocks are kept, in another array behind the sums: uint64
-            of (4, rounds), when a tile was asked for, arrived, was taken and handed back.
+            of (4, rounds), when a tile was asked for, arrived, was taken and handed back
+            (by the first thread that adds up).
         sms: blocks that run at once, which are the SMs of the chip.
 
     Returns:
@@ -56,7 +57,7 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
 
         pool = T.SMEMPool()
         tile = plain_tile(pool, (stages, rows, WIDTH))
-        ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=1)
+        ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=128)
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()  # TMA, too, shall see the barriers
         T.cuda.cta_sync()
@@ -95,9 +96,8 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
                         keep(clocks, 2, block, r, rounds)
                     add_slot(sums, eight, tile, slot.stage, thread, rows)
                     hold(start, pause)
-                    T.cuda.warpgroup_sync(1)  # all have read
+                    ring.empty.arrive(slot.stage)  # each thread, when it has read
                     if thread == 128:
-                        ring.empty.arrive(slot.stage)
                         keep(clocks, 3, block, r, rounds)
                     slot.advance()
                     r = r + 1
@@ -147,7 +147,7 @@ def stream_by_threads(n, rows=128, stages=4, laps=1, sms=132):
 
         pool = T.SMEMPool()
         tile = plain_tile(pool, (stages, rows, WIDTH))
-        ring = Pipeline(pool, stages, full="mbar", empty="mbar", init_full=128, init_empty=1)
+        ring = Pipeline(pool, stages, full="mbar", empty="mbar", init_full=128, init_empty=128)
         pool.commit()
         T.cuda.cta_sync()
 
@@ -173,9 +173,7 @@ def stream_by_threads(n, rows=128, stages=4, laps=1, sms=132):
                 while at < tiles:
                     ring.full.wait(slot.stage, slot.phase)
                     add_slot(sums, eight, tile, slot.stage, thread, rows)
-                    T.cuda.warpgroup_sync(1)
-                    if thread == 128:
-                        ring.empty.arrive(slot.stage)
+                    ring.empty.arrive(slot.stage)
                     slot.advance()
                     at = at + blocks
             write_sums(sums_of, sums, block, thread)

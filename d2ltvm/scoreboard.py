@@ -46,7 +46,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Race:
-    """Several lines of the scoreboard that are one measurement of a chapter.
+    """Several lines of the scoreboard that are one measurement of a chapter, by both clocks.
 
     Attributes:
         name: of the record.
@@ -66,29 +66,24 @@ class Race:
 
 def races():
     """The measurements of chapters that the scoreboard shows, a list of `Race`."""
-    layers, layer = hopper_bench.bench_layers, hopper_bench.LAYER
-    ours = {"taps left out": {}}
+
+    def race(name, title, bench, *args, library="cuDNN", ours="TVM"):
+        return Race(name, title, library, ours, lambda: bench(*args, clock=hopper_bench.BOTH))
+
+    def layers(name, title, sizes, ours="TVM"):
+        return race(name, title, hopper_bench.bench_layers, sizes, {ours: {}}, ours=ours)
 
     def resnet(name, title, sizes):
-        return Race(name, title, "cuDNN", "TVM", lambda: layers([(256, *one) for one in sizes]))
-
-    def products():
-        return hopper_bench.bench_products([2048, 4096, 8192])
+        return layers(name, title, [(256, *size) for size in sizes])
 
     return [
-        Race(
-            "hopper/layer", "conv {}, burst", "cuDNN", "taps left out",
-            lambda: layers([layer], ours),
-        ),
-        Race(
-            "hopper/layer_sustained", "conv {}, sustained", "cuDNN", "taps left out",
-            lambda: layers([layer], ours, "sustained"),
-        ),
-        Race("hopper/batches", "the same, {} images", "cuDNN", "TVM", hopper_bench.bench_batches),
+        layers("hopper/layer", "conv {}", [hopper_bench.LAYER], "taps left out"),
+        race("hopper/batches", "the same, {} images", hopper_bench.bench_batches),
         resnet("hopper/resnet_3x3", "3 x 3, {}", hopper_bench.RESNET_3X3),
         resnet("hopper/resnet_1x1", "1 x 1, {}", hopper_bench.RESNET_1X1),
-        Race("hopper/products", "float16 product, n = {}", "cuBLAS", "TVM", products),
-        Race("hopper/float32", "float32 conv {}", "cuDNN", "TVM", hopper_bench.bench_float32),
+        race("hopper/products", "float16 product, n = {}", hopper_bench.bench_products,
+             [2048, 4096, 8192], library="cuBLAS"),
+        race("hopper/float32", "float32 conv {}", hopper_bench.bench_float32),
     ]  # fmt: skip
 
 
@@ -141,23 +136,44 @@ def run(workload):
 
 
 def rows(workload, record):
-    """Lines of the scoreboard as dicts: both sides, how many times as fast, and the provenance."""
-    race = isinstance(workload, Race)
-    library = workload.library if race else workload.library[0]
-    ours = record[workload.ours if race else OURS]
-    theirs = record[library] if library in record.series else [None] * len(ours)
+    """Lines of the scoreboard as dicts: both sides, how many times as fast, and the provenance.
+
+    What a race measured sustained is another such dict in each, by the key 'sustained'.
+    """
+    if isinstance(workload, Race):
+        library, ours = workload.library, workload.ours
+        late = _sides(record, f"{library}, sustained", f"{ours}, sustained")
+        extra = [{"sustained": sides} for sides in late]
+    else:
+        library, ours = workload.library[0], OURS
+        extra = [{} for _ in record.x["values"]]
     return [
         {
             "workload": workload.title.format(x),
             "device": workload.device,
             "library": library,
             "unit": record.unit,
-            "library_value": float(them) if them else None,
-            "book_value": float(us),
-            "ratio": _ratio(float(us), float(them), record.unit) if them else None,
+            **sides,
+            **more,
             "measured": record.caption,
         }
-        for x, us, them in zip(record.x["values"], ours, theirs, strict=True)
+        for x, sides, more in zip(
+            record.x["values"], _sides(record, library, ours), extra, strict=True
+        )
+    ]
+
+
+def _sides(record, library, ours):
+    """The library's value, the book's, and their ratio, along x; None without the library."""
+    us = record[ours]
+    them = record[library] if library in record.series else [None] * len(us)
+    return [
+        {
+            "library_value": float(a) if a else None,
+            "book_value": float(b),
+            "ratio": _ratio(float(b), float(a), record.unit) if a else None,
+        }
+        for a, b in zip(them, us, strict=True)
     ]
 
 
@@ -186,22 +202,32 @@ def main(argv=None):
 
 def table(rows):
     """The scoreboard as text, with what was measured where below it."""
-    lines = [f"{'workload':38}{'library':>24}{'this book':>16}{'ratio':>8}"]
+    late = any("sustained" in r for r in rows)
+    names = f"{'library':>9}{'this book':>10}{'ratio':>6}"
+    lines = [f"{'workload':39}{'unit':7}{'':7}{names}{names if late else ''}"]
+    if late:
+        lines.insert(0, f"{'':80}sustained")
     sources = []
     for r in rows:
         if "missing" in r:
-            lines.append(f"{r['workload']:38}  {r['missing']}")
+            lines.append(f"{r['workload']:39}{r['missing']}")
             continue
         if r["measured"] not in sources:
             sources.append(r["measured"])
-        theirs = f"{r['library_value']:,.1f} {r['unit']}" if r["ratio"] else "not here"
-        ratio = f"{r['ratio']:.2f}" if r["ratio"] else ""
         mark = f"[{sources.index(r['measured']) + 1}]"
-        lines.append(
-            f"{r['workload']:38}{r['library'] + ' ' + theirs:>24}"
-            f"{r['book_value']:>9,.1f} {r['unit']:6}{ratio:>8} {mark}"
-        )
+        values = _columns(r) + (_columns(r.get("sustained")) if late else "")
+        lines.append(f"{r['workload']:39}{r['unit']:7}{r['library']:7}{values} {mark}")
     return "\n".join([*lines, "", *(f"[{k}] {text}" for k, text in enumerate(sources, 1))])
+
+
+def _columns(sides):
+    """What a line of the table shows of both sides; blanks where nothing was measured."""
+    if sides is None:
+        return " " * 25
+    there = sides["ratio"] is not None
+    theirs = f"{sides['library_value']:,.1f}" if there else "not here"
+    ratio = f"{sides['ratio']:.2f}" if there else ""
+    return f"{theirs:>9}{sides['book_value']:>10,.1f}{ratio:>6}"
 
 
 def draw(rows):

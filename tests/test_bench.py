@@ -24,10 +24,53 @@ def test_a_timing_is_the_median_of_its_rounds():
     assert clock.Timing.of([5.0, 1.0, 2.0]) == clock.Timing(2.0, 1.0, 5.0)
 
 
-@pytest.mark.parametrize(("argument", "value"), [("clock", "sundial"), ("rounds", 0)])
-def test_clock_arguments(argument, value):
+def test_sustained_does_not_favour_the_first_of_two(monkeypatch):
+    """A clock that swings with a period of a second treats both alike, in either order."""
+
+    class FakeTime:
+        now = 0.0
+
+        def perf_counter(self):
+            return self.now
+
+    clocks, fake = [], FakeTime()
+    monkeypatch.setattr(clock, "time", fake)
+
+    def one_round():
+        seconds = 1.0 if fake.now % 1.0 < 0.5 else 1.1  # slower in every second half
+        fake.now += 0.004 * seconds
+        clocks.append(fake.now)
+        return seconds
+
+    monkeypatch.setattr(clock, "_graph_timer", lambda run, stream: one_round)
+    first, second = (clock._sustained_timer(None, None) for _ in range(2))
+    rounds = [(first(), second()) for _ in range(7)]
+    means = [clock.Timing.of(found).median for found in zip(*rounds, strict=True)]
+    assert means == pytest.approx([1.047, 1.047], abs=0.003)
+    assert clocks[-1] >= 14 * 1.25
+
+
+def test_several_clocks_one_after_the_other():
+    calls = {"a": 0, "b": 0}
+
+    def count(name):
+        calls[name] += 1
+        time.sleep(0.001 if name == "a" else 0.004)
+
+    runs = {name: lambda name=name: count(name) for name in calls}
+    timings = d2ltvm.time_together(runs, ("host", "host"), rounds=1)
+    assert list(timings) == ["a", "b", "a, host", "b, host"]
+    assert timings["a, host"].median < 0.004 <= timings["b, host"].median
+    assert min(calls.values()) >= 4  # at least a warm-up and a round by each
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "given"),
+    [("clock", "sundial", "sundial"), ("clock", "x", ("host", "x")), ("rounds", 0, 0)],
+)
+def test_clock_arguments(argument, value, given):
     with pytest.raises(ValueError, match=f"{argument} is {value!r}"):
-        d2ltvm.time_together({"nothing": lambda: None}, **{argument: value})
+        d2ltvm.time_together({"nothing": lambda: None}, **{argument: given})
 
 
 def test_bench_workload_divides_by_its_repeats():
@@ -54,10 +97,12 @@ def test_contenders_are_timed_side_by_side_and_missing_ones_named(capsys):
             "TVM": d2ltvm.tvm_add(schedules.cpu_vector_add, "llvm"),
         },
         work=lambda n: n / 1e9,
-        clock="host",
+        clock=("host", "host"),
     )
-    assert result["x"]["values"] == [64, 128] and result["missing"] == ["absent"]
-    assert set(result["series"]) == {"NumPy", "TVM"}
+    assert result["x"]["values"] == [64, 128]
+    assert result["missing"] == ["absent", "absent, host"]
+    assert set(result["series"]) == {"NumPy", "TVM", "NumPy, host", "TVM, host"}
+    assert result["notes"].count("host clock") == 2
     for legend, values in result["series"].items():
         for value, (low, high) in zip(values, result["spread"][legend], strict=True):
             assert 0 < low <= value <= high

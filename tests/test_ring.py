@@ -77,7 +77,8 @@ def test_clocks_on_the_gpu():
     built(*tensors)
     assert np.allclose(tensors[1].numpy(), ring.reference(x, 32, sms=2), atol=1e-4)
     asked, arrived, taken, back = tensors[2].numpy().astype("int64")
-    assert (arrived > asked).all() and (back >= taken + 2000).all()
+    # The pause begins a few instructions before a tile is noted as taken.
+    assert (arrived > asked).all() and (back >= taken + 1900).all()
     assert (asked[2:] > taken[:-2]).all()
 
 
@@ -125,9 +126,14 @@ def test_machine_code(kernel, rows, stages):
     (resources,) = d2ltvm.resources(built.cubin()).values()
     assert resources.local == 0 and built.launches[0].shared == stages * (rows * 128 + 16)
     text = built.sass()
-    consumer = loop_with(text, "LDS", "BAR")
-    assert consumer.count("LDS") == rows // 16
-    assert "LDS" not in consumer[consumer.index("BAR") :]
+    consumer = next(loop for loop in sass.loops(text) if "LDS.128" in loop)
+    reads, barriers = (
+        [k for k, opcode in enumerate(consumer) if opcode.startswith(start)]
+        for start in ("LDS", "SYNCS")
+    )
+    assert len(reads) == rows // 16
+    waits, arrives = barriers
+    assert waits < min(reads) and max(reads) < arrives
     assert "SR_CLOCKLO" not in text
     if kernel is ring.stream:
         assert text.count("UTMALDG.2D") == 1 and "LDGSTS" not in text
@@ -158,7 +164,8 @@ def test_tma_costs_the_same_whatever_the_size():
         (ring.stream, "ring.empty.arrive(slot.stage)", "T.evaluate(0)"),
         (ring.stream, "slot.phase ^ 1", "slot.phase"),
         (ring.stream, "arrive(slot.stage, nbytes)", "arrive(slot.stage, nbytes // 2)"),
-        (ring.stream, "init_empty=1", "init_empty=2"),
+        (ring.stream, "init_empty=128", "init_empty=127"),
+        (ring.stream, "init_empty=128", "init_empty=129"),
         (ring.stream_by_threads, "ring.full.wait(slot.stage, slot.phase)", "T.evaluate(0)"),
         (ring.stream_by_threads, "ring.empty.arrive(slot.stage)", "T.evaluate(0)"),
         (ring.stream_by_threads, "slot.phase ^ 1", "slot.phase"),
