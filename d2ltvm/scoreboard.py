@@ -78,7 +78,7 @@ def races():
 
     return [
         layers("hopper/layer", "conv {}", [hopper_bench.LAYER], "taps left out"),
-        race("hopper/batches", "the same, {} images", hopper_bench.bench_batches),
+        race("hopper/batches", "the same, batch {}", hopper_bench.bench_batches),
         resnet("hopper/resnet_3x3", "3 x 3, {}", hopper_bench.RESNET_3X3),
         resnet("hopper/resnet_1x1", "1 x 1, {}", hopper_bench.RESNET_1X1),
         race("hopper/products", "float16 product, n = {}", hopper_bench.bench_products,
