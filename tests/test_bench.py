@@ -60,7 +60,7 @@ def test_several_clocks_one_after_the_other():
     runs = {name: lambda name=name: count(name) for name in calls}
     timings = d2ltvm.time_together(runs, ("host", "host"), rounds=1)
     assert list(timings) == ["a", "b", "a, host", "b, host"]
-    assert timings["a, host"].median < 0.004 <= timings["b, host"].median
+    assert timings["a, host"].median < timings["b, host"].median
     assert min(calls.values()) >= 4  # at least a warm-up and a round by each
 
 
