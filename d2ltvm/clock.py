@@ -235,8 +235,8 @@ def _sustained_timer(run, stream, before=0.25, during=1.0):
     """The mean of so many seconds, after as many as `before` of the same.
 
     What keeps a GPU under its limit swings: on an H200 the clock goes up and down with a period of
-    0.92 to 1.06 s. So the mean is over a whole second. With turns of half a second each, the second
-    of two contenders had the slower half of every period, and lost up to 4% by it.
+    0.92 to 1.06 s. So the mean is over a whole second. With turns of half a second each, one of two
+    contenders had the slower half of every period: their ratio changed by 4% with their order.
     """
     one_round = _graph_timer(run, stream)
 
