@@ -9,7 +9,7 @@ import numpy as np
 
 from d2ltvm import baselines, batched
 from d2ltvm.checking import WrongResultError, check
-from d2ltvm.clock import legends, time_together
+from d2ltvm.clock import as_clocks, legends, time_together
 from d2ltvm.convolution import conv_gflop, conv_reference
 from d2ltvm.data import get_abc, get_bcast_data, get_conv_batch, get_conv_data
 from d2ltvm.devices import as_target
@@ -87,8 +87,7 @@ def method(clock):
     >>> method("stream")
     'launches one by one between CUDA events, warm, L2 not flushed; in turns, median of rounds'
     """
-    clocks = [clock] if isinstance(clock, str) else clock
-    return f"{'; '.join(_METHOD[one] for one in clocks)}; in turns, median of rounds"
+    return f"{'; '.join(_METHOD[one] for one in as_clocks(clock))}; in turns, median of rounds"
 
 
 _METHOD = {

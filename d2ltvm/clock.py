@@ -63,13 +63,9 @@ def time_together(runs, clock="graph", rounds=ROUNDS):
     """
     if rounds < 1:
         raise ValueError(f"rounds is {rounds!r}; a positive integer is allowed")
-    clocks = clock if isinstance(clock, (tuple, list)) else [clock]
-    for one in clocks:
-        if one not in _TIMERS:
-            raise ValueError(f"clock is {one!r}; allowed: {', '.join(map(repr, _TIMERS))}")
     return {
-        legends(name, clocks)[k]: timing
-        for k, one in enumerate(clocks)
+        legends(name, clock)[k]: timing
+        for k, one in enumerate(as_clocks(clock))
         for name, timing in _time(runs, one, rounds).items()
     }
 
@@ -88,14 +84,22 @@ def _time(runs, clock, rounds):
     return {name: Timing.of(values) for name, values in seconds.items()}
 
 
+def as_clocks(clock):
+    """The names of one clock or of several, as a list; ValueError if one is unknown."""
+    clocks = list(clock) if isinstance(clock, (tuple, list)) else [clock]
+    for one in clocks:
+        if one not in _TIMERS:
+            raise ValueError(f"clock is {one!r}; allowed: {', '.join(map(repr, _TIMERS))}")
+    return clocks
+
+
 def legends(name, clock):
     """What a contender is called, by each of the clocks.
 
     >>> legends("TVM", ("burst", "sustained"))
     ['TVM', 'TVM, sustained']
     """
-    others = () if isinstance(clock, str) else clock[1:]
-    return [name, *(f"{name}, {other}" for other in others)]
+    return [name, *(f"{name}, {other}" for other in as_clocks(clock)[1:])]
 
 
 @contextlib.contextmanager

@@ -6,11 +6,12 @@ from d2ltvm import baselines, devices, hopper, hopper_float32
 from d2ltvm.batched import conv_batch_reference
 from d2ltvm.bench import bench_together, method
 from d2ltvm.checking import WrongResultError
-from d2ltvm.clock import time_together
+from d2ltvm.clock import legends, time_together
 from d2ltvm.data import get_conv_batch
 from d2ltvm.kernel import build
 
 BOTH = ("burst", "sustained")  # clocks: these kernels need more power than there is for long
+ENDINGS = dict(zip(BOTH, legends("", BOTH), strict=True))  # of what they call a contender
 LAYER = (256, 512, 256, 14, 3, 1, 1)  # batch, oc, ic, n, k, p, s: that of the tutorials
 
 # The layers of ResNet-50 with its strides at the 3 x 3 convolutions, by (oc, ic, n, k, p, s).

@@ -6,6 +6,7 @@ records where there is none; what runs on the CPU is measured every time.
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import dataclass
 
@@ -140,13 +141,13 @@ def rows(workload, record):
 
     What a race measured sustained is another such dict in each, by the key 'sustained'.
     """
-    if isinstance(workload, Race):
-        library, ours = workload.library, workload.ours
-        late = _sides(record, f"{library}, sustained", f"{ours}, sustained")
-        extra = [{"sustained": sides} for sides in late]
-    else:
-        library, ours = workload.library[0], OURS
-        extra = [{} for _ in record.x["values"]]
+    race = isinstance(workload, Race)
+    library, ours = (workload.library, workload.ours) if race else (workload.library[0], OURS)
+    lines = _sides(record, library, ours)
+    if race:
+        ending = hopper_bench.ENDINGS["sustained"]
+        late = _sides(record, library + ending, ours + ending)
+        lines = [{**sides, "sustained": more} for sides, more in zip(lines, late, strict=True)]
     return [
         {
             "workload": workload.title.format(x),
@@ -154,26 +155,21 @@ def rows(workload, record):
             "library": library,
             "unit": record.unit,
             **sides,
-            **more,
             "measured": record.caption,
         }
-        for x, sides, more in zip(
-            record.x["values"], _sides(record, library, ours), extra, strict=True
-        )
+        for x, sides in zip(record.x["values"], lines, strict=True)
     ]
 
 
 def _sides(record, library, ours):
     """The library's value, the book's, and their ratio, along x; None without the library."""
-    us = record[ours]
-    them = record[library] if library in record.series else [None] * len(us)
     return [
         {
-            "library_value": float(a) if a else None,
-            "book_value": float(b),
-            "ratio": _ratio(float(b), float(a), record.unit) if a else None,
+            "library_value": None if math.isnan(them) else them,
+            "book_value": us,
+            "ratio": None if math.isnan(them) else _ratio(us, them, record.unit),
         }
-        for a, b in zip(them, us, strict=True)
+        for them, us in zip(record[library].tolist(), record[ours].tolist(), strict=True)
     ]
 
 

@@ -41,6 +41,20 @@ def test_sustained_is_what_was_recorded_so(no_gpu):
         assert row["sustained"]["library_value"] == record.at("cuBLAS, sustained", n)
 
 
+def test_a_missing_library_is_none_and_not_here(no_gpu):
+    race = next(r for r in scoreboard.races() if r.name == "hopper/products")
+    record = scoreboard.run(race)
+    for legend in ("cuBLAS", "cuBLAS, sustained"):
+        del record.series[legend]
+    record.missing = ("cuBLAS", "cuBLAS, sustained")
+    rows = scoreboard.rows(race, record)
+    for row in rows:
+        for sides in (row, row["sustained"]):
+            assert sides["library_value"] is None and sides["ratio"] is None
+            assert sides["book_value"] > 0
+    assert scoreboard.table(rows).count("not here") == 2 * len(rows)
+
+
 def test_races_measure_by_both_clocks(monkeypatch):
     asked = []
     for bench in ("bench_layers", "bench_batches", "bench_products", "bench_float32"):
