@@ -147,6 +147,38 @@ def elapsed(work, stream):
     return milliseconds / 1e3
 
 
+def over_time(run, seconds=4.0, step=0.1, rest=1.0):
+    """How long a call takes as time goes on, when it is repeated without a rest.
+
+    >>> over_time(kernel.bind(x, w, y), seconds=0.3)
+    [0.000142, 0.000151, 0.000163]
+
+    Args:
+        run: a function that launches GPU work, as for `time_together`.
+        seconds: for how long.
+        step: seconds over which each mean is taken, a hundredth or more.
+        rest: seconds for which the GPU rests before.
+
+    Returns:
+        The mean of seconds per call in each step, a list; NaN where no round began.
+
+    Raises:
+        ValueError: `step` is less, or `seconds` less than one step.
+    """
+    if step < 0.01:
+        raise ValueError(f"step is {step!r}; 0.01 s or more is allowed")
+    if seconds < step:
+        raise ValueError(f"seconds is {seconds!r}; {step} or more is allowed")
+    rounds = [[] for _ in range(round(seconds / step))]
+    with cuda_stream() as stream:
+        one_round = _graph_timer(run, stream)
+        time.sleep(rest)
+        start = time.perf_counter()
+        while (k := int((time.perf_counter() - start) / step)) < len(rounds):
+            rounds[k].append(one_round())
+    return [statistics.mean(some) if some else float("nan") for some in rounds]
+
+
 @contextlib.contextmanager
 def watch(milliseconds=100):
     """Watch the clock and the power of the GPU while something runs on it.
@@ -238,9 +270,9 @@ def _burst_timer(run, stream, rest=0.1):
 def _sustained_timer(run, stream, before=0.25, during=1.0):
     """The mean of so many seconds, after as many as `before` of the same.
 
-    What keeps a GPU under its limit swings: on an H200 the clock goes up and down with a period of
-    0.92 to 1.06 s. So the mean is over a whole second. With turns of half a second each, one of two
-    contenders had the slower half of every period: their ratio changed by 4% with their order.
+    What keeps a GPU under its limit swings, on an H200 about once a second. So the mean is over a
+    whole second. With turns of half a second, one of two contenders may have the slower half of
+    every swing. Measured: hopper/over_time.
     """
     one_round = _graph_timer(run, stream)
 

@@ -1,5 +1,6 @@
 """Benchmarks: clocks, contenders and baselines on the CPU, and on the GPU where there is one."""
 
+import contextlib
 import time
 
 import numpy as np
@@ -24,8 +25,9 @@ def test_a_timing_is_the_median_of_its_rounds():
     assert clock.Timing.of([5.0, 1.0, 2.0]) == clock.Timing(2.0, 1.0, 5.0)
 
 
-def test_sustained_does_not_favour_the_first_of_two(monkeypatch):
-    """A clock that swings with a period of a second treats both alike, in either order."""
+@pytest.fixture
+def swinging(monkeypatch):
+    """A GPU whose calls take 1 s and, in every second half of a second, 1.1 s; and its time."""
 
     class FakeTime:
         now = 0.0
@@ -33,21 +35,49 @@ def test_sustained_does_not_favour_the_first_of_two(monkeypatch):
         def perf_counter(self):
             return self.now
 
-    clocks, fake = [], FakeTime()
-    monkeypatch.setattr(clock, "time", fake)
+        def sleep(self, seconds):
+            self.now += seconds
+
+    fake = FakeTime()
 
     def one_round():
-        seconds = 1.0 if fake.now % 1.0 < 0.5 else 1.1  # slower in every second half
+        seconds = 1.0 if fake.now % 1.0 < 0.5 else 1.1
         fake.now += 0.004 * seconds
-        clocks.append(fake.now)
         return seconds
 
+    monkeypatch.setattr(clock, "time", fake)
+    monkeypatch.setattr(clock, "cuda_stream", contextlib.nullcontext)
     monkeypatch.setattr(clock, "_graph_timer", lambda run, stream: one_round)
+    return fake
+
+
+def test_sustained_does_not_favour_the_first_of_two(swinging):
+    """A clock that swings with a period of a second treats both alike, in either order."""
     first, second = (clock._sustained_timer(None, None) for _ in range(2))
     rounds = [(first(), second()) for _ in range(7)]
     means = [clock.Timing.of(found).median for found in zip(*rounds, strict=True)]
     assert means == pytest.approx([1.047, 1.047], abs=0.003)
-    assert clocks[-1] >= 14 * 1.25
+    assert swinging.now >= 14 * 1.25
+
+
+def test_over_time(swinging):
+    found = clock.over_time(None, seconds=2, step=0.25, rest=3)
+    assert found == pytest.approx([1, 1, 1.1, 1.1, 1, 1, 1.1, 1.1], abs=0.01)
+    assert swinging.now == pytest.approx(5, abs=0.01)
+
+
+def test_over_time_where_no_round_begins(swinging, monkeypatch):
+    monkeypatch.setattr(
+        clock, "_graph_timer", lambda run, stream: lambda: swinging.sleep(0.025) or 7.0
+    )
+    found = clock.over_time(None, seconds=0.04, step=0.01, rest=0)
+    assert np.isnan(found[1]) and found[0] == found[2] == 7
+
+
+@pytest.mark.parametrize("argument, value", [("step", 0.001), ("seconds", 0.05)])
+def test_over_time_arguments(argument, value):
+    with pytest.raises(ValueError, match=f"{argument} is {value}"):
+        clock.over_time(None, **{argument: value})
 
 
 def test_several_clocks_one_after_the_other():
