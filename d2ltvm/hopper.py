@@ -23,9 +23,9 @@ from d2ltvm.hopper_plan import (
     tile_columns,
     tile_parts,
 )
+from d2ltvm.lowering import DEPENDENT
 
 SWIZZLE_128B = 3  # in a descriptor. Source: PTX ISA, "Matrix Descriptor Format"
-GIVE, TAKE = 40, 232  # registers that a thread which fetches keeps, and one that multiplies gets
 
 
 def one_tile(columns=64, repeats=1, blocks=1):
@@ -147,6 +147,7 @@ def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
         T.cuda.cta_sync()
+        wait_for_kernel_before()
 
         at = T.alloc_local((2,), "int32")
         slot = PipelineState(stages, 0)
@@ -154,7 +155,6 @@ def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
         # One if and else. With two ifs the compiler would not see that the threads of
         # a warpgroup agree on `slot`, and move it between registers in the inner loop.
         if group_of == 0:
-            T.ptx["setmaxnreg.dec.sync.aligned.u32"](GIVE)
             if thread == 0:
                 while tile < tiles:
                     locate(at, tile)
@@ -177,7 +177,6 @@ def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
                         slot.advance()
                     tile = tile + blocks
         else:
-            T.ptx["setmaxnreg.inc.sync.aligned.u32"](TAKE)
             part: T.let[T.int32] = group_of - 1
             acc = T.alloc_local((columns // 2,), "float32")
             pair = T.alloc_local((4,), "uint32")
@@ -206,7 +205,7 @@ def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
             if thread % 128 == 0:
                 T.ptx.cp.async_.bulk.wait_group(0)
 
-    return main
+    return dependent_launch(main)
 
 
 @T.inline
@@ -254,7 +253,7 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
     box of 128 pixels by some channels. For each tap and each 64 input channels TMA
     fetches the box of X under the tap, zeros where that is outside, and a tile of W.
     With tiles on demand the kernel counts them in a variable of its own, so that
-    two of its launches must not overlap.
+    it must not run in two streams at once.
 
     Args:
         batch, oc, ic, n, k, p, s: as for `conv_nhwcnc`; oc and ic are multiples of 8,
@@ -296,12 +295,12 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
         T.cuda.cta_sync()
+        wait_for_kernel_before(plan.early)
 
         at = T.alloc_local((8,), "int32")
         slot = PipelineState(stages, 0)
         job.begin(block)
         if group_of == 0:
-            T.ptx["setmaxnreg.dec.sync.aligned.u32"](GIVE)
             if thread == 0:
                 while job.tile < tiles:
                     job.ask()
@@ -332,7 +331,6 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
                                 slot.advance()
                     job.pass_on()
         else:
-            T.ptx["setmaxnreg.inc.sync.aligned.u32"](TAKE)
             part: T.let[T.int32] = group_of - 1
             acc = T.alloc_local((columns // 2,), "float32")
             pair = T.alloc_local((4,), "uint32")
@@ -366,7 +364,7 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
             if thread % 128 == 0:
                 T.ptx.cp.async_.bulk.wait_group(0)
 
-    return main
+    return dependent_launch(main)
 
 
 # TIRx has no variable that all blocks share, so this is CUDA. Behind its last
@@ -434,6 +432,27 @@ class Job:
 def shared_tile(pool, shape, dtype="float16"):
     """A tile in shared memory, in rows of 128 swizzled bytes."""
     return pool.alloc(shape, dtype, align=1024, layout=swizzled(shape, dtype))
+
+
+@T.inline
+def wait_for_kernel_before(early=True):
+    """Wait for the end of the kernel before, which may still run.
+
+    What is above this in a kernel must not touch what that one reads or writes. The next
+    kernel's blocks may start where there is room if `early`, else when all blocks have ended.
+    """
+    if early:
+        T.ptx.griddepcontrol.launch_dependents()
+    T.ptx.griddepcontrol.wait()
+
+
+def dependent_launch(kernel):
+    """A PrimFunc whose blocks may start before the kernel launched before it has ended.
+
+    CUDA calls this a programmatic dependent launch. The kernel has to wait by itself.
+    """
+    tags = ["blockIdx.x", "threadIdx.x", DEPENDENT, "tirx.use_dyn_shared_memory"]
+    return kernel.with_attr("tirx.kernel_launch_params", tags)
 
 
 @T.inline

@@ -5,8 +5,10 @@ it has to wait. Whatever is asynchronous happens at the worst moment that the ke
 that TMA or cp.async is asked for holds NaN at once, and arrives when nobody can go on without it.
 Products and stores read shared memory when somebody waits for them, not before. So a kernel that
 forgets to wait computes something else here, every time, and barriers that do not match are named.
+So is a dependent launch that asks for copies before it has waited for the kernel before.
 
-Not noticed: a missing fence, or a missing barrier between the threads of one warpgroup.
+Not noticed: a missing fence, a missing barrier between the threads of one warpgroup, or a tensor
+that is read or written without a copy before that wait.
 """
 
 import itertools
@@ -47,7 +49,7 @@ def run(lowered, arrays):
     arguments = {}  # of calls in the code, for all blocks
     counter = Counter()
     for block in itertools.product(*map(range, launch.grid)):
-        shared = Shared(launch.shared, lowered.tensor_maps, arrays, counter)
+        shared = Shared(launch.shared, lowered.tensor_maps, arrays, counter, launch.dependent)
         memory = {
             hash(param): arrays[name].reshape(-1)
             for param, name in zip(function.params, launch.args, strict=True)
@@ -158,8 +160,8 @@ class Counter:
 class Shared:
     """What the warpgroups of a block share: memory, barriers, TMA, and a counter of all blocks."""
 
-    def __init__(self, nbytes, maps, arrays, counter=None):
-        self.counter = counter
+    def __init__(self, nbytes, maps, arrays, counter=None, dependent=False):
+        self.counter, self.dependent = counter, dependent
         self.memory = np.full(-(-nbytes // 8) * 8, 0xFF, np.uint8)  # NaN, as any kind of float
         self.maps, self.arrays = maps, arrays
         self.barriers, self.copies, self.synced = {}, deque(), {}
@@ -215,6 +217,7 @@ class Warpgroup(Block):
         self.begun, self.products = [], deque()  # since the last commit; groups of them
         self.begun_stores, self.stores = [], deque()
         self.begun_copies = []  # by cp.async, of which no barrier is told yet
+        self.alone = not shared.dependent  # it knows that the kernel before has ended
 
     def left(self):
         """Copies and products that have been begun and not waited for."""
@@ -307,6 +310,7 @@ class Warpgroup(Block):
         """A function that is written in CUDA, behind the arguments: the one that kernels have."""
         if name.value != "next_tile" or self.active.sum() != 1:
             raise NotImplementedError(f"{name} in {self.active.sum()} threads")
+        self._reach("the counter of tiles")
         return self.shared.counter.next_tile(self._same(arguments[0]))
 
     def _special_register(self, bits, register):
@@ -314,6 +318,17 @@ class Warpgroup(Block):
         if register.value != "smid":
             raise NotImplementedError(f"the special register {register}")
         return np.int32(self.special["blockIdx.x"])
+
+    # The kernel before
+
+    def _griddepcontrol(self, action, *words):
+        if action.value == "wait":
+            self.alone = True
+
+    def _reach(self, what):
+        """Of all that other kernels may use, too: not while the one before may still run."""
+        if not self.alone:
+            raise SynchronizationError(f"{what} before griddepcontrol.wait")
 
     # Barriers
 
@@ -349,6 +364,7 @@ class Warpgroup(Block):
         """Where a box begins, the outermost dimension first."""
         if self.active.sum() != 1:
             raise NotImplementedError(f"{self.active.sum()} threads ask TMA; one is emulated")
+        self._reach("TMA is asked")
         return tuple(self._same(c) for c in coordinates)[::-1]
 
     def _cp_async_bulk_tensor_g2s_cluster(self, pointer, name, *args):
@@ -364,6 +380,7 @@ class Warpgroup(Block):
         (memory, first), (tensor, start) = self.value(target), self.value(source)
         if int(nbytes) != 16 or memory.dtype != tensor.dtype:
             raise NotImplementedError(f"cp.async of {nbytes} bytes, {tensor.dtype}")
+        self._reach("cp.async is asked")
         each = np.arange(16 // memory.itemsize)
         active, shape = self.active[:, 0], self.thread.shape
         place, at, many = (

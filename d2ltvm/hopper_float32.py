@@ -13,7 +13,7 @@ from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
 from tvm.script import tirx as T
 
 from d2ltvm.convolution import conv_out_size
-from d2ltvm.hopper import GIVE, TAKE, encode, load, locate, shared_tile, store
+from d2ltvm.hopper import encode, load, locate, shared_tile, store
 from d2ltvm.hopper_plan import DEPTH, ROWS, plan_conv
 from d2ltvm.ops import schedule
 
@@ -134,7 +134,6 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
         slot = PipelineState(stages, 0)
         job: T.int32 = block
         if group_of == 0:
-            T.ptx["setmaxnreg.dec.sync.aligned.u32"](GIVE)
             if thread == 0:
                 while job < tiles:
                     locate(at, job, plan)
@@ -165,7 +164,6 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
                                 slot.advance()
                     job = job + blocks
         else:
-            T.ptx["setmaxnreg.inc.sync.aligned.u32"](TAKE)
             part: T.let[T.int32] = group_of - 1
             acc = T.alloc_local((columns // 2,), "float32")
             total = T.alloc_local((columns // 2,), "float32")

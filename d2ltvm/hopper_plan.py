@@ -59,6 +59,8 @@ class Plan:
     tiles = property(lambda self: self.down * self.high * self.wide * self.across)
     group = property(lambda self: group_size(self.down))
     width = property(lambda self: self.columns // self.parts)
+    # Whether the next kernel may start on the first free SMs. Measured: hopper/early.
+    early = property(lambda self: self.columns > 64)
     each = property(lambda self: self.down * self.across)  # tiles at the same pixels
     first_y = property(lambda self: self._inside[0].start)
     whole_y = property(lambda self: len(self._inside[0]))

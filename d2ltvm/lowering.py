@@ -17,6 +17,7 @@ from d2ltvm.errors import MissingError
 MAX_THREADS_PER_BLOCK = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
+DEPENDENT = "tirx.use_programtic_dependent_launch"  # of a launch; the spelling is TVM's
 STATIC_SHARED_KIB = 48  # in scope `shared`; more has to be asked for at the launch, `shared.dyn`
 
 
@@ -45,6 +46,8 @@ class Launch:
         block: threads of a block along x, y and z.
         args: names of the tensors it is called with, in the order of its signature.
         shared: bytes of shared memory that a block is given at its launch, in scope `shared.dyn`.
+        dependent: whether it is a programmatic dependent launch, which may begin before the kernel
+            before it has ended.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Launch:
     block: tuple
     args: tuple
     shared: int = 0
+    dependent: bool = False
 
     def __str__(self):
         return f"{self.name}: grid {self.grid}, block {self.block}"
@@ -321,7 +325,8 @@ def _temporary(buffer):
 
 
 def _read_launch(call, views):
-    axes = list(call.attrs.launch_params)
+    tags = list(call.attrs.launch_params)
+    axes = [tag for tag in tags if tag != DEPENDENT]  # that one has no value
     name, args = call.args[0].value, list(call.args[1:])
     extents = dict(zip(axes, (int(a) for a in args[len(args) - len(axes) :]), strict=True))
     return Launch(
@@ -330,6 +335,7 @@ def _read_launch(call, views):
         block=tuple(extents.get(f"threadIdx.{d}", 1) for d in "xyz"),
         args=tuple(views.get(_named(a), _named(a)) for a in args[: len(args) - len(axes)]),
         shared=extents.get("tirx.use_dyn_shared_memory", 0),
+        dependent=DEPENDENT in tags,
     )
 
 

@@ -222,7 +222,7 @@ def test_machine_code(kernel):
     """No register is spilled; nothing moves between kinds of registers where it multiplies."""
     built = d2ltvm.build(kernel(), "sm_90a")
     (resources,) = d2ltvm.resources(built.cubin()).values()
-    assert resources.local == 0 and resources.registers == 168  # a third of 65,536, in steps of 8
+    assert resources.local == 0 and resources.registers <= 168  # of 65,536 for 384 threads
     assert built.launches[0].shared <= hopper_plan.SHARED
     names = [opcode.partition(".")[0] for opcode in innermost(built.sass())]
     assert names.count("HGMMA") >= 4 and "R2UR" not in names and "STL" not in names
@@ -231,9 +231,36 @@ def test_machine_code(kernel):
 def test_the_launch():
     built = d2ltvm.build(hopper.conv(1, 64, 64, 14, 3, 1), "sm_90a")
     (launch,) = built.launches
-    assert launch.grid == (2, 1, 1) and launch.block == (384, 1, 1)
+    assert launch.grid == (2, 1, 1) and launch.block == (384, 1, 1) and launch.dependent
     assert [p.shape for p in built.params] == [(1, 14, 14, 64), (9, 64, 64), (1, 14, 14, 64)]
     assert [p.output for p in built.params] == [False, False, True]
+
+
+@pytest.mark.parametrize("columns, early", [(64, False), (128, True)])
+def test_who_waits_for_the_kernel_before(columns, early):
+    """All do, before anything is fetched; the next one may start early behind wide tiles."""
+    text = d2ltvm.build(hopper.conv(1, 128, 64, 14, 3, 1, columns=columns), "sm_90a").sass()
+    opcodes = [line.split()[1] for line in text.splitlines() if "*/  " in line]
+    assert opcodes.index("ACQBULK") < opcodes.index("UTMALDG.4D")
+    assert opcodes[: opcodes.index("ACQBULK")].count("PREEXIT") == opcodes.count("PREEXIT") == early
+
+
+@needs_hopper
+def test_a_chain_of_dependent_launches():
+    """Each product reads what the one before wrote, with no time between them."""
+    n, many = 2048, 40
+    a, b = half((n, n), 0), half((n, n), 1, n**-0.5)
+    kernel = d2ltvm.build(hopper.matmul(n, n, n))
+    want = a
+    for _ in range(many):
+        c = np.full((n, n), np.nan, "float16")
+        kernel(want, b, c)  # copies to and from the GPU keep these launches apart
+        want = c
+    x, w, y = kernel.upload([a, b, np.full((n, n), np.nan, "float16")])
+    for _ in range(many // 2):
+        kernel(x, w, y)
+        kernel(y, w, x)
+    assert np.array_equal(x.numpy(), want) and np.isfinite(want).all()
 
 
 def test_what_is_on_demand():

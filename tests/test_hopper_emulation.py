@@ -259,3 +259,15 @@ def test_a_tensor_under_another_name():
     a, c = np.arange(128, dtype="float32").reshape(2, 64), np.zeros(128, "float32")
     d2ltvm.emulate(main, a, c)
     assert (c == 2 * a.reshape(-1)).all()
+
+
+@pytest.mark.parametrize("make", [hopper.matmul, hopper.conv], ids=["matmul", "conv"])
+def test_a_dependent_launch_has_to_wait(make):
+    """As it is, nothing is asked for before the kernel before has ended; without the wait it is."""
+    sizes = {"matmul": (64, 64, 64), "conv": (128, 64, 64, 1, 1)}[make.__name__]
+    arrays = [np.zeros(p.shape, p.dtype) for p in d2ltvm.build(make(*sizes), "sm_90a").params]
+    d2ltvm.emulate(make(*sizes), *arrays)
+    wait = {"matmul": "()", "conv": "(plan.early)"}[make.__name__]
+    hasty = changed(make, (f"wait_for_kernel_before{wait}", "T.evaluate(0)"))
+    with pytest.raises(SynchronizationError, match=r"griddepcontrol\.wait"):
+        d2ltvm.emulate(hasty(*sizes), *arrays)

@@ -7,10 +7,12 @@ The record is hopper/sanitizer: errors by tool. `python tools/sanitize.py run` r
 alone, which is what the sanitizer looks at.
 """
 
+import functools
 import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -50,20 +52,24 @@ def run():
         kernel(*(np.ones(param.shape, param.dtype) for param in kernel.params))
 
 
+def count_errors(program, tool):
+    """Errors that a tool of compute-sanitizer, which is `program`, finds in the kernels."""
+    command = [program, "--tool", tool, sys.executable, __file__, "run"]
+    output = subprocess.run(command, capture_output=True, text=True).stdout
+    found = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", output)
+    if found is None:
+        raise RuntimeError(f"{tool} gave no summary:\n{output[-2000:]}")
+    return int(found[1])
+
+
 def sanitize():
     """Errors that each tool finds, as `d2ltvm.measure` takes them."""
     devices.need_hopper()
     program = shutil.which("compute-sanitizer")
     if program is None:
         raise MissingError("compute-sanitizer is not there", "everything else", "CUDA's toolkit")
-    errors = []
-    for tool in TOOLS:
-        command = [program, "--tool", tool, sys.executable, __file__, "run"]
-        output = subprocess.run(command, capture_output=True, text=True).stdout
-        found = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", output)
-        if found is None:
-            raise RuntimeError(f"{tool} gave no summary:\n{output[-2000:]}")
-        errors.append(int(found[1]))
+    with ThreadPoolExecutor() as pool:  # side by side: each spends its time compiling
+        errors = list(pool.map(functools.partial(count_errors, program), TOOLS))
     return {
         "unit": "errors",
         "x": {"label": "tool", "values": list(TOOLS)},
