@@ -68,7 +68,7 @@ def sanitize():
     program = shutil.which("compute-sanitizer")
     if program is None:
         raise MissingError("compute-sanitizer is not there", "everything else", "CUDA's toolkit")
-    with ThreadPoolExecutor() as pool:  # side by side: each spends its time compiling
+    with ThreadPoolExecutor() as pool:  # side by side
         errors = list(pool.map(functools.partial(count_errors, program), TOOLS))
     return {
         "unit": "errors",
