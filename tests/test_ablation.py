@@ -33,7 +33,7 @@ def test_another_macro():
 
 
 def test_another_line():
-    edit = "        else:\n            T.ptx", "        if group_of > 0:\n            T.ptx"
+    edit = "        else:\n            part:", "        if group_of > 0:\n            part:"
     kernel = d2ltvm.build(changed(hopper.matmul, edit)(256, 256, 256), "sm_90a")
     loop = next(x for x in sass.loops(kernel.sass()) if any(op.startswith("HGMMA") for op in x))
     assert any(op.startswith("R2UR") for op in loop)

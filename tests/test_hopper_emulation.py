@@ -31,6 +31,12 @@ def test_the_kernel_as_it_is():
     assert product() < 0.02  # half a unit of a float16 from 32 to 64
 
 
+def test_registers_that_are_traded():
+    """That a warpgroup takes registers of another one changes nothing here."""
+    trade = 'T.ptx["setmaxnreg.inc.sync.aligned.u32"](232)\n            part: T.let'
+    assert product(changed(hopper.matmul, ("part: T.let", trade))(**SIZES, **OPTIONS)) < 0.02
+
+
 @T.inline
 def hand_back_without_waiting(ring, thread, last, k):
     if thread % 128 == 0 and k > 0:
