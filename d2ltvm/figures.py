@@ -150,8 +150,8 @@ def bars(values, unit="", line=None, note=None, figsize=None, form="{:.3g}"):
         for place, value in zip(places, values.values(), strict=True):
             plain = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # hides the line
             beside = {"va": "center", "bbox": plain, "zorder": 3}
-            axes.text(value + largest * 0.012, place, form.format(value), **beside)
-        axes.set_xlim(0, largest * 1.13)
+            axes.text(max(value, 0) + largest * 0.012, place, form.format(value), **beside)
+        axes.set_xlim(min(0, *values.values()) * 1.13, largest * 1.13)
         if line:
             axes.axvline(line[0], color="black", linestyle="--", linewidth=1.2)
             axes.text(line[0], len(values) - 0.45, line[1], ha="center", va="bottom")

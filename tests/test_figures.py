@@ -72,6 +72,13 @@ def test_bars_have_their_values_written_out():
         d2ltvm.bars({})
 
 
+def test_a_negative_bar_is_inside_of_the_picture():
+    d2ltvm.bars({"slower": 5.0, "faster": -1.0}, "%")
+    assert plt.gca().get_xlim()[0] < -1
+    values = {text.get_text(): text.get_position()[0] for text in plt.gca().texts}
+    assert values["5"] > 5 and values["-1"] > 0  # beside the bar, on the side that is free
+
+
 def test_the_roofline_has_its_corner_where_bandwidth_meets_the_peak():
     d2ltvm.roofline({"FP32": 60.0}, {"HBM": 4.0}, {"add": (1 / 12, 0.3)})
     roof, slope = plt.gca().lines[:2]
