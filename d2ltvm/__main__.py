@@ -5,7 +5,8 @@ import importlib
 import os
 import sys
 
-MODULES = {"doctor": "doctor", "bench": "scoreboard"}  # the module that holds each command's main
+# The module that holds the `main` of each command.
+MODULES = {"doctor": "system.doctor", "bench": "bench.scoreboard"}
 
 
 def main(argv=None):

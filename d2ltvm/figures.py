@@ -248,7 +248,7 @@ def draw_requests(requests, rows=32, note=None):
     >>> d2ltvm.draw_requests({"column of a tile": d2ltvm.request(sch, "tile")})
 
     Args:
-        requests: a `d2ltvm.access.Request` by title.
+        requests: a `d2ltvm.analysis.traffic.Request` by title.
         rows: how many rows to draw at most of each.
         note: a line below the figure.
 

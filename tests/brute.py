@@ -1,6 +1,6 @@
 """Memory accesses of a kernel by running it, thread by thread, in plain Python: slow and sure.
 
-It shares nothing with `d2ltvm.sites`, `indices` and `warps`, so that tests can hold those to it.
+It shares nothing with `d2ltvm.analysis`, so that tests can hold those to it.
 """
 
 import itertools
@@ -8,7 +8,8 @@ from collections import defaultdict
 
 import tvm
 
-from d2ltvm import devices, lowering
+from d2ltvm.compiler import lowering
+from d2ltvm.system import devices
 
 BINARY = {
     "Add": lambda a, b: a + b,

@@ -10,7 +10,9 @@ import pytest
 from tvm import te
 
 import d2ltvm
-from d2ltvm import access, indices, lowering, schedules, warps
+from d2ltvm import schedules
+from d2ltvm.analysis import coalescing, index_exprs, traffic
+from d2ltvm.compiler import lowering
 
 
 def strided(n, stride, nt=64, dtype="float32"):
@@ -70,17 +72,19 @@ def test_the_last_warp_is_counted_as_far_as_it_goes():
 def test_what_is_looked_at_together_does_not_matter(monkeypatch):
     kernels = (functools.partial(schedules.continuous_parallel, 257), nasty.KERNELS["stencil"])
     whole = [d2ltvm.traffic(make()) for make in kernels]
-    monkeypatch.setattr("d2ltvm.warps.AT_ONCE", 200)
-    monkeypatch.setattr("d2ltvm.indices.MOST_ROWS", 7)
+    monkeypatch.setattr("d2ltvm.analysis.coalescing.AT_ONCE", 200)
+    monkeypatch.setattr("d2ltvm.analysis.index_exprs.MOST_ROWS", 7)
     assert [d2ltvm.traffic(make()) for make in kernels] == whole
 
 
 def as_written(sch):
     """Counts by key, of every load in every round, with groups of lanes that never merge."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(access, "rounds", lambda site, walk: site.loops)
-        patch.setattr(access, "_executed", lambda walk: walk.sites)
-        patch.setattr(warps, "_pairs", lambda first, active, distance: np.zeros(len(first), bool))
+        patch.setattr(traffic, "rounds", lambda site, walk: site.loops)
+        patch.setattr(traffic, "_executed", lambda walk: walk.sites)
+        patch.setattr(
+            coalescing, "_pairs", lambda first, active, distance: np.zeros(len(first), bool)
+        )
         table = d2ltvm.traffic(sch)
     return {
         (t.tensor, t.scope, t.kind, t.width): (t.requests, t.sectors, t.wavefronts, t.conflicts)
@@ -185,7 +189,7 @@ def test_the_transposes_are_right(name):
 
 def passes_of(words, width):
     first = np.array([words]) * 4
-    return tuple(int(v[0]) for v in warps.wavefronts(first, np.ones((1, 32), bool), width))
+    return tuple(int(v[0]) for v in coalescing.wavefronts(first, np.ones((1, 32), bool), width))
 
 
 def test_groups_of_lanes():
@@ -206,7 +210,7 @@ def test_loads_in_pairs_are_served_in_larger_groups():
     assert passes_of(lanes // 4 * 4 + lanes % 2 * 2, 8) == (1, 0)  # n and n ^ 2
     assert passes_of(lanes // 16 * 2, 8) == (1, 0)
     first, everyone = np.array([0 * lanes]), np.ones((1, 32), bool)
-    assert warps.wavefronts(first, everyone, 16, "write")[0] == 4
+    assert coalescing.wavefronts(first, everyone, 16, "write")[0] == 4
 
 
 def test_passes_of_two_convolutions_are_those_that_an_h200_counted():
@@ -233,14 +237,15 @@ def test_a_kernel_of_a_thousand_lines_takes_less_than_two_seconds():
     (body,) = (f.body for f in lowered.device_functions.values())
     assert len(body.script().splitlines()) > 1000 and lowered.launches[0].grid == (64, 64, 1)
     start = time.process_time()
-    table = access.of_lowered(lowered)
+    table = traffic.of_lowered(lowered)
     assert time.process_time() - start < 2
     assert table.total("write")[0] == 4096 * 4096 // 32
 
 
 def test_the_cost_does_not_grow_with_the_grid():
-    _, counts = indices.combinations(
-        [indices.Shift(indices.variable("blockIdx.x").times(1024), 8)], {"blockIdx.x": (0, 10**6)}
+    _, counts = index_exprs.combinations(
+        [index_exprs.Shift(index_exprs.variable("blockIdx.x").times(1024), 8)],
+        {"blockIdx.x": (0, 10**6)},
     )
     assert counts.tolist() == [10**6]
 
@@ -294,10 +299,12 @@ def test_an_index_that_depends_on_data_is_refused():
 
 
 def test_too_many_combinations_are_refused():
-    total = indices.variable("a") + indices.variable("b")
-    third = indices.Sum(frozenset([(indices.Op("FloorDiv", (total, indices.constant(3))), 1)]))
+    total = index_exprs.variable("a") + index_exprs.variable("b")
+    third = index_exprs.Sum(
+        frozenset([(index_exprs.Op("FloorDiv", (total, index_exprs.constant(3))), 1)])
+    )
     with pytest.raises(NotImplementedError, match="a: 100000, b: 100000"):
-        indices.combinations([indices.Shift(third)], {"a": (0, 10**5), "b": (0, 10**5)})
+        index_exprs.combinations([index_exprs.Shift(third)], {"a": (0, 10**5), "b": (0, 10**5)})
 
 
 def test_asynchronous_copies_are_counted_as_written_too():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import d2ltvm
-from d2ltvm import batched_schedules
+from d2ltvm import layouts, schedules
 
 SHAPES = [  # batch, oc, ic, n, k, p, s
     (4, 3, 5, 6, 3, 1, 1),
@@ -88,7 +88,7 @@ def test_bad_input_is_named(call, message):
 def test_tiled_schedule_of_hwcn(shape, options):
     batch, oc, ic, n, k, p, s = shape
     tiles = {"rows": (1, 2, 2, 4), "columns": (2, 1, 2, 4), "depth": 4}
-    sch = batched_schedules.hwcn_tiled(*shape, **tiles, **options)
+    sch = schedules.hwcn_tiled(*shape, **tiles, **options)
     images, weights = (d2ltvm.to_hwcn(a) for a in data(batch, oc, ic, n, k))
     terms = 2 * ic * k * k
     error = d2ltvm.check(d2ltvm.build(sch), (images, weights), hwcn_reference(p, s), terms)
@@ -102,12 +102,12 @@ def test_sizes_that_the_tile_does_not_divide_are_named():
         ((256, 512, 100), "ic is 100; a multiple of the tile, 32, is allowed"),
     ):
         with pytest.raises(ValueError, match=message):
-            batched_schedules.hwcn_tiled(*shape, 14, 3, 1, 1)
+            schedules.hwcn_tiled(*shape, 14, 3, 1, 1)
 
 
 def test_the_tutorial_layer_keeps_the_data_path_below_the_arithmetic():
     report = d2ltvm.report(
-        batched_schedules.hwcn_tiled(256, 512, 256, 14, 3, 1, 1),
+        schedules.hwcn_tiled(256, 512, 256, 14, 3, 1, 1),
         "H200",
         2 * 512 * 256 * 9 * 196 * 256,
     )
@@ -119,14 +119,14 @@ def test_the_tutorial_layer_keeps_the_data_path_below_the_arithmetic():
 @pytest.mark.parametrize("shape", [(32, 32, 8, 4, 3, 1, 1), (64, 32, 16, 5, 3, 0, 2)], ids=str)
 def test_the_tutorials_schedule_of_hwcn(shape):
     batch, oc, ic, n, k, p, s = shape
-    sch = batched_schedules.hwcn_blocks(*shape, tile=8, threads=4, step=4)
+    sch = schedules.hwcn_blocks(*shape, tile=8, threads=4, step=4)
     images, weights = (d2ltvm.to_hwcn(a) for a in data(batch, oc, ic, n, k))
     terms = 2 * ic * k * k
     error = d2ltvm.check(d2ltvm.build(sch), (images, weights), hwcn_reference(p, s), terms)
     assert error < 1e-6
 
 
-WMMA, MMA = batched_schedules.wmma_tiled, batched_schedules.mma_tiled
+WMMA, MMA = schedules.wmma_tiled, schedules.mma_tiled
 
 
 def named(value):
@@ -196,7 +196,7 @@ def test_wmma_compiles_for_the_first_tensor_cores_too():
 def test_mma_is_refused_where_there_is_none():
     with pytest.raises(d2ltvm.MissingError, match="need sm_80, and this is sm_75"):
         d2ltvm.build(MMA(*HALF_SHAPES[0], rows=(1, 2), columns=(2, 1), stages=3), "sm_75")
-    d2ltvm.devices.need_ampere("sm_80")
+    d2ltvm.system.devices.need_ampere("sm_80")
 
 
 def test_conflicts_of_fragment_loads():
@@ -219,7 +219,7 @@ def test_conflicts_of_fragment_loads():
         (lambda: WMMA(256, 512, 16, 14, 3, 1, 1), "ic is 16; a multiple of the tile, 32"),
         (lambda: WMMA(256, 512, 32, 14, 1, stages=2), "stages is 2; 1 to 1, the rounds"),
         (lambda: MMA(256, 512, 256, 14, 3, stages=2), "ahead takes depth 2 and 3 stages or more"),
-        (lambda: batched_schedules.hwcn_blocks(256, 512, 100, 14, 3), "ic is 100; a multiple"),
+        (lambda: schedules.hwcn_blocks(256, 512, 100, 14, 3), "ic is 100; a multiple"),
     ],
 )
 def test_tiles_that_do_not_fit_are_named(call, message):
@@ -237,10 +237,9 @@ def test_a_wrong_lane_is_noticed(monkeypatch):
     """The emulation follows the instruction's registers, not the schedule's idea of them."""
     shape = HALF_SHAPES[0]
     sch = MMA(*shape, rows=(1, 2), columns=(2, 1), stages=3)
-    fragments = d2ltvm.fragments
-    right = fragments.lane_a
-    monkeypatch.setitem(fragments._LANES, "matrix_a", lambda i, j: right(i, j ^ 2))
-    fragments._places.cache_clear()
+    right = layouts.lane_a
+    monkeypatch.setitem(layouts._LANES, "matrix_a", lambda i, j: right(i, j ^ 2))
+    layouts._places.cache_clear()
     with pytest.raises(AssertionError):
         check_nhwcnc(lambda *arrays: d2ltvm.emulate(sch, *arrays), shape)
-    fragments._places.cache_clear()
+    layouts._places.cache_clear()

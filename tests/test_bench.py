@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import d2ltvm
-from d2ltvm import baselines, clock, schedules, scoreboard
+from d2ltvm import schedules
+from d2ltvm.bench import contenders, libraries, scoreboard, timing
 
 needs_gpu = pytest.mark.skipif(not d2ltvm.has_cuda(), reason="needs an NVIDIA GPU")
 
@@ -22,7 +23,7 @@ def test_the_host_clock_tells_two_sleeps_apart():
 
 
 def test_a_timing_is_the_median_of_its_rounds():
-    assert clock.Timing.of([5.0, 1.0, 2.0]) == clock.Timing(2.0, 1.0, 5.0)
+    assert timing.Timing.of([5.0, 1.0, 2.0]) == timing.Timing(2.0, 1.0, 5.0)
 
 
 @pytest.fixture
@@ -45,39 +46,39 @@ def swinging(monkeypatch):
         fake.now += 0.004 * seconds
         return seconds
 
-    monkeypatch.setattr(clock, "time", fake)
-    monkeypatch.setattr(clock, "cuda_stream", contextlib.nullcontext)
-    monkeypatch.setattr(clock, "_graph_timer", lambda run, stream: one_round)
+    monkeypatch.setattr(timing, "time", fake)
+    monkeypatch.setattr(timing, "cuda_stream", contextlib.nullcontext)
+    monkeypatch.setattr(timing, "_graph_timer", lambda run, stream: one_round)
     return fake
 
 
 def test_sustained_does_not_favour_the_first_of_two(swinging):
     """A clock that swings with a period of a second treats both alike, in either order."""
-    first, second = (clock._sustained_timer(None, None) for _ in range(2))
+    first, second = (timing._sustained_timer(None, None) for _ in range(2))
     rounds = [(first(), second()) for _ in range(7)]
-    means = [clock.Timing.of(found).median for found in zip(*rounds, strict=True)]
+    means = [timing.Timing.of(found).median for found in zip(*rounds, strict=True)]
     assert means == pytest.approx([1.047, 1.047], abs=0.003)
     assert swinging.now >= 14 * 1.25
 
 
 def test_over_time(swinging):
-    found = clock.over_time(None, seconds=2, step=0.25, rest=3)
+    found = timing.over_time(None, seconds=2, step=0.25, rest=3)
     assert found == pytest.approx([1, 1, 1.1, 1.1, 1, 1, 1.1, 1.1], abs=0.01)
     assert swinging.now == pytest.approx(5, abs=0.01)
 
 
 def test_over_time_where_no_round_begins(swinging, monkeypatch):
     monkeypatch.setattr(
-        clock, "_graph_timer", lambda run, stream: lambda: swinging.sleep(0.025) or 7.0
+        timing, "_graph_timer", lambda run, stream: lambda: swinging.sleep(0.025) or 7.0
     )
-    found = clock.over_time(None, seconds=0.04, step=0.01, rest=0)
+    found = timing.over_time(None, seconds=0.04, step=0.01, rest=0)
     assert np.isnan(found[1]) and found[0] == found[2] == 7
 
 
 @pytest.mark.parametrize("argument, value", [("step", 0.001), ("seconds", 0.05)])
 def test_over_time_arguments(argument, value):
     with pytest.raises(ValueError, match=f"{argument} is {value}"):
-        clock.over_time(None, **{argument: value})
+        timing.over_time(None, **{argument: value})
 
 
 def test_several_clocks_one_after_the_other():
@@ -169,7 +170,7 @@ def test_mxnet_runs_beside_tvm():
     except d2ltvm.MissingError as error:
         pytest.skip(str(error))
     a, b, c = d2ltvm.bcast_data(16)
-    baselines.mxnet_add("cpu")(16, a, b, c)()
+    contenders.mxnet_add("cpu")(16, a, b, c)()
     assert d2ltvm.bench_vector_add_mxnet([1024])[0] > 0
     assert d2ltvm.bench_bcast_add_mxnet([64])[0] > 0
 
@@ -197,7 +198,7 @@ def test_mxnet_context_is_cpu_or_gpu():
     ],
 )
 def test_which_gpus_mxnet_has_code_for(capability, runs):
-    problem = baselines.mxnet_gpu_problem(capability)
+    problem = libraries.mxnet_gpu_problem(capability)
     assert (problem is None) == runs
     if problem:
         assert "{}.{}".format(*capability) in problem
@@ -249,15 +250,15 @@ def fake_nvidia_smi(folder, lines):
 
 def test_watch_gives_clock_and_power_and_leaves_out_what_it_cannot_read(tmp_path, monkeypatch):
     fake_nvidia_smi(tmp_path, ["1980, 312.50", "[N/A], 300", "1755, 698.1", "17"])
-    monkeypatch.setattr(clock, "cuda", lambda *args: b"0000:19:00.0\0\0\0\0")
+    monkeypatch.setattr(timing, "cuda", lambda *args: b"0000:19:00.0\0\0\0\0")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with clock.watch() as samples:
+    with timing.watch() as samples:
         time.sleep(0.3)
     assert samples == [(1980.0, 312.5), (1755.0, 698.1)]
 
 
 def test_watch_without_nvidia_smi_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(clock, "cuda", lambda *args: b"0000:19:00.0")
+    monkeypatch.setattr(timing, "cuda", lambda *args: b"0000:19:00.0")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(d2ltvm.MissingError, match="nvidia-smi"), clock.watch():
+    with pytest.raises(d2ltvm.MissingError, match="nvidia-smi"), timing.watch():
         pass

@@ -6,7 +6,7 @@ import pytest
 
 import book
 import d2ltvm
-from d2ltvm import chips
+from d2ltvm.system import chips
 
 
 @pytest.mark.parametrize("chip", chips.CHIPS.values(), ids=chips.CHIPS)

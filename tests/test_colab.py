@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from d2ltvm import colab
+from d2ltvm.system import colab
 
 T4, A100, GEFORCE = "Tesla T4", "NVIDIA A100-SXM4-40GB", "NVIDIA GeForce RTX 4090"
 SYSTEM_LIBCUDA = "/usr/lib64-nvidia/libcuda.so.550.54.15"

@@ -5,7 +5,9 @@ import functools
 import pytest
 
 import d2ltvm
-from d2ltvm import conv_schedules, devices, lowering
+from d2ltvm import schedules
+from d2ltvm.compiler import lowering
+from d2ltvm.system import devices
 
 # Output and input channels, image, kernel, padding, stride. Tiles divide none but the first.
 SHAPES = [
@@ -17,11 +19,11 @@ SHAPES = [
     (1, 1, 1, 1, 0, 1),
 ]
 SCHEDULES = {
-    "default": conv_schedules.default_sch,
-    "tiling": conv_schedules.tiling,
-    "vthread": conv_schedules.vthread,
+    "default": schedules.default_sch,
+    "tiling": schedules.tiling,
+    "vthread": schedules.vthread,
     "split": functools.partial(
-        conv_schedules.conv_split, channels=4, warps=2, parts=2, depth=2, lanes=8
+        schedules.conv_split, channels=4, warps=2, parts=2, depth=2, lanes=8
     ),
 }
 
@@ -45,15 +47,15 @@ def test_every_element_on_a_gpu_or_pocl(name, shape):
 
 @pytest.mark.parametrize("shape", [*SHAPES, (64, 48, 12, 3, 1, 1)], ids=str)
 def test_every_element_on_the_cpu(shape):
-    assert error_of(conv_schedules.cpu_conv(*shape), shape, "llvm") < 1e-6
+    assert error_of(schedules.cpu_conv(*shape), shape, "llvm") < 1e-6
 
 
 def test_tiles_that_do_not_divide_the_kernel_are_named():
     tiles = {"tile_c": (1, 1, 1), "tile_h": (1, 1, 1), "tile_w": (1, 1, 1)}
     with pytest.raises(ValueError, match=r"tile_rw is \(1, 2\); its product has to divide k = 3"):
-        conv_schedules.conv_tiled(4, 4, 8, 3, 1, 1, **tiles, tile_rw=(1, 2))
+        schedules.conv_tiled(4, 4, 8, 3, 1, 1, **tiles, tile_rw=(1, 2))
     with pytest.raises(ValueError, match=r"tile_rh is \(3, 3\)"):
-        conv_schedules.conv_tiled(4, 4, 8, 3, 1, 1, **tiles, tile_rh=(3, 3))
+        schedules.conv_tiled(4, 4, 8, 3, 1, 1, **tiles, tile_rh=(3, 3))
 
 
 @pytest.mark.parametrize("tile", [(0, 1, 1, 1), (1, 1, 1, 1.5)])
@@ -64,7 +66,7 @@ def test_tiles_are_positive_integers(tile):
 
 def test_one_part_is_no_split():
     with pytest.raises(ValueError, match="parts is 1; two or more are allowed"):
-        conv_schedules.conv_split(4, 4, 8, 3, 1, 1, parts=1)
+        schedules.conv_split(4, 4, 8, 3, 1, 1, parts=1)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_one_part_is_no_split():
     ],
 )
 def test_too_much_for_the_chip(options, message):
-    sch = conv_schedules.conv_split(128, 128, 32, 3, 1, 1, **options)
+    sch = schedules.conv_split(128, 128, 32, 3, 1, 1, **options)
     with pytest.raises(ValueError, match=message):
         lowering.lower(lowering.as_module(sch), devices.as_target("sm_90"))
 
@@ -85,7 +87,7 @@ def test_conflicts_of_the_tiled_convolution_and_their_cure():
     """As an H200 counts them; the record is that of the chapter on bank conflicts."""
     tables = {
         f.__name__: d2ltvm.traffic(f(64, 64, 64, 3, 1, 1), "sm_90")
-        for f in (conv_schedules.tiling, conv_schedules.vthread)
+        for f in (schedules.tiling, schedules.vthread)
     }
     _, wavefronts, conflicts = tables["tiling"].total("read", "shared")
     assert (wavefronts, conflicts) == (688_128, 98_304)

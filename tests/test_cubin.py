@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from d2ltvm import cubin, toolchain
+from d2ltvm.compiler import cubin
 from d2ltvm.errors import MissingError
+from d2ltvm.system import toolchain
 
 # A process of its own finds the package here, and what this process finds besides.
 PYTHONPATH = os.pathsep.join([str(Path(cubin.__file__).parent.parent), *filter(None, sys.path)])
@@ -241,7 +242,7 @@ def test_tools_of_a_toolkit_where_the_packages_are_absent(monkeypatch, tmp_path)
 # What a reader does with no toolkit: compile, look inside, prepare TVM for a device.
 EVERYTHING = """
 import sys
-from d2ltvm import cubin
+from d2ltvm.compiler import cubin
 made = cubin.compile_cubin(sys.stdin.read(), "sm_80")
 assert cubin.instructions(cubin.disassemble(made))["EXIT"] == 1
 assert cubin.resources(made)["main_kernel"].registers
@@ -308,7 +309,7 @@ def test_no_part_of_a_toolkit_is_used(poisoned_toolkit):
 @needs_pip
 def test_the_poison_works(poisoned_toolkit):
     """The test above could fail: with the pip packages out of sight it does."""
-    hidden = "from d2ltvm import toolchain; toolchain.pip_roots = lambda: []\n" + EVERYTHING
+    hidden = "from d2ltvm.system import toolchain; toolchain.pip_roots = lambda: []\n" + EVERYTHING
     done = subprocess.run(
         [sys.executable, "-c", hidden],
         input=TENSOR_CORES,
@@ -338,7 +339,7 @@ def test_the_readers_choice_of_compiler_stands():
     code = (
         "import tvm.support.nvcc, tvm\n"
         "get = lambda: tvm.get_global_func('tvm_callback_cuda_compile')\n"
-        "from d2ltvm import cubin\n"
+        "from d2ltvm.compiler import cubin\n"
         "seen = []\n"
         "cubin._compile_for_device = lambda code: seen.append(code) or b'ours'\n"
         "cubin.ensure_cuda_compiler(); cubin.ensure_cuda_compiler()\n"
@@ -377,7 +378,7 @@ def test_tvm_finds_the_cuda_runtime_that_pip_installed(tmp_path):
     code = (
         "import tvm\n"
         "from tvm.base import _LOADED_LIBS\n"
-        "from d2ltvm import toolchain\n"
+        "from d2ltvm.system import toolchain\n"
         "has = lambda: tvm.get_global_func('device_api.cuda', allow_missing=True) is not None\n"
         "print(has(), toolchain.load_cuda_runtime(), has(), toolchain.load_cuda_runtime())\n"
         "print([l.split()[-1] for l in open('/proc/self/maps') if 'libcudart' in l][0])\n"

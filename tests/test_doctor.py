@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from d2ltvm import __main__, colab, doctor, environment, toolchain
-from d2ltvm.doctor import Check
+from d2ltvm import __main__
 from d2ltvm.errors import MissingError
+from d2ltvm.system import colab, doctor, environment, toolchain
+from d2ltvm.system.doctor import Check
 
 ROOT = Path(doctor.__file__).parent.parent
 NAMES = ["Python", "NumPy", "TVM", "NVIDIA GPU", "OpenCL", "NVRTC", "SASS tools", "MXNet"]
@@ -227,9 +228,9 @@ def test_help(capsys):
 
 def test_options_reach_the_command(monkeypatch):
     seen = []
-    module = type(sys)("d2ltvm.scoreboard")
+    module = type(sys)("d2ltvm.bench.scoreboard")
     module.main = lambda argv: seen.append(argv) or 7
-    monkeypatch.setitem(sys.modules, "d2ltvm.scoreboard", module)
+    monkeypatch.setitem(sys.modules, "d2ltvm.bench.scoreboard", module)
     assert __main__.main(["bench", "--json", "-x"]) == 7
     assert seen == [["--json", "-x"]]
 

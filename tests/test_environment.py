@@ -5,7 +5,7 @@ import re
 import pytest
 
 import book
-from d2ltvm import environment
+from d2ltvm.system import environment
 
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;]+)(?: *; *(.+))?$")
 

@@ -10,7 +10,9 @@ from on_hopper import RUN, needs_hopper
 from tvm.script import tirx as T
 
 import d2ltvm
-from d2ltvm import hopper, hopper_plan, sass, warpgroups
+from d2ltvm import hopper, layouts
+from d2ltvm.analysis import sass
+from d2ltvm.hopper import implicit, planning, tiles
 
 LAYER = (256, 512, 256, 14, 3, 1, 1)
 
@@ -101,32 +103,32 @@ def test_one_tile(run, columns):
 def test_one_tile_followed_without_a_gpu(columns):
     """What TMA, swizzling and wgmma do to places, put together, is a product."""
     a, b = half((64, 64), 0), half((columns, 64), 1)
-    shared = [warpgroups.tiles(warpgroups.box(x, (0, 0), x.shape)) for x in (a, b)]
+    shared = [layouts.tiles(layouts.box(x, (0, 0), x.shape)) for x in (a, b)]
     registers = np.zeros((128, columns // 2), "float32")
     for k in range(4):  # a descriptor is moved by 32 bytes
-        warpgroups.wgmma(registers, *shared, k * 16, k * 16)
-    thread, register = warpgroups.accumulator(*np.indices((64, columns)))
+        layouts.wgmma(registers, *shared, k * 16, k * 16)
+    thread, register = layouts.accumulator(*np.indices((64, columns)))
     x, y = a.astype("float64"), b.astype("float64")
     bound = 64 * np.finfo("float32").eps * (np.abs(x) @ np.abs(y).T)
     assert (np.abs(registers[thread, register] - x @ y.T) <= bound).all()
 
 
 def test_the_layout_of_shared_tiles_is_the_swizzle():
-    layout = hopper.swizzled((2, 16, 64))
+    layout = tiles.swizzled_layout((2, 16, 64))
     for index in np.ndindex(2, 16, 64):
         (place,) = layout.apply(*index, shape=[2, 16, 64]).values()
         row = index[0] * 16 + index[1]
-        assert int(place) == warpgroups.swizzled(row, index[2])
+        assert int(place) == layouts.swizzle_128b(row, index[2])
 
 
 def test_boxes_are_zero_outside_and_stored_inside():
     image = np.arange(1.0, 13).reshape(3, 4)
-    assert warpgroups.box(image, (-1, 2), (2, 4)).tolist() == [[0, 0, 0, 0], [3, 4, 0, 0]]
-    assert warpgroups.box(image, (5, 0), (1, 2)).tolist() == [[0, 0]]
-    warpgroups.put(image, (-1, 2), np.full((2, 4), -1.0))
+    assert layouts.box(image, (-1, 2), (2, 4)).tolist() == [[0, 0, 0, 0], [3, 4, 0, 0]]
+    assert layouts.box(image, (5, 0), (1, 2)).tolist() == [[0, 0]]
+    layouts.put(image, (-1, 2), np.full((2, 4), -1.0))
     assert image[0].tolist() == [1, 2, -1, -1] and image[1:].min() == 5
     for corner in ((3, 0), (0, 9), (-2, 0), (0, -4)):  # wholly outside
-        warpgroups.put(image, corner, np.full((2, 4), -7.0))
+        layouts.put(image, corner, np.full((2, 4), -7.0))
     assert image.min() == -1
 
 
@@ -138,7 +140,7 @@ def located(plan):
         out = T.match_buffer(out_ptr, (plan.tiles, 8), "int32")
         at = T.alloc_local((8,), "int32")
         for job in T.serial(plan.tiles):
-            hopper.locate(at, job, plan)
+            implicit.locate(at, job, plan)
             for i in T.unroll(8):
                 out[job, i] = at[i]
 
@@ -155,7 +157,7 @@ PLANS = [(shape, {k: v for k, v in options.items() if k != "sms"}) for shape, op
 )
 def test_every_tile_is_located_once_with_its_taps(shape, options):
     oc, k, p, s = shape[1], *shape[4:]
-    plan = hopper_plan.plan_conv(*shape, **options)
+    plan = planning.plan_conv(*shape, **options)
     (tn, th, tw), places = plan.tile, located(plan)
     corners = itertools.product(
         range(0, plan.o, th),
@@ -183,7 +185,7 @@ def test_every_tile_is_located_once_with_its_taps(shape, options):
 def test_the_plan_computes_the_convolution(shape, options):
     """Boxes under each tap, multiplied and stored as the kernel does, in NumPy."""
     batch, oc, ic, n, k, p, s = shape
-    plan = hopper_plan.plan_conv(*shape, **options)
+    plan = planning.plan_conv(*shape, **options)
     images, kernels = half((batch, ic, n, n), 0), half((oc, ic, k, k), 1)
     exact = [a.astype("float64") for a in (images, kernels)]
     x = exact[0].transpose(0, 2, 3, 1).reshape(plan.batch, plan.n, plan.n, ic)
@@ -193,12 +195,12 @@ def test_the_plan_computes_the_convolution(shape, options):
         sums = np.zeros((128, plan.columns))
         for tap_h, tap_w in itertools.product(range(kh, kh + taps_h), range(kw, kw + taps_w)):
             corner = (image, row * s - p + tap_h, column * s - p + tap_w, 0)
-            rows = warpgroups.box(x, corner, (*plan.tile, ic)).reshape(128, ic)
+            rows = layouts.box(x, corner, (*plan.tile, ic)).reshape(128, ic)
             columns = (1, plan.columns, ic)
-            (matrix,) = warpgroups.box(w, (tap_h * k + tap_w, channel, 0), columns)
+            (matrix,) = layouts.box(w, (tap_h * k + tap_w, channel, 0), columns)
             sums += rows @ matrix.T
         corner = (image, row, column, channel)
-        warpgroups.put(y, corner, sums.reshape(*plan.tile, plan.columns))
+        layouts.put(y, corner, sums.reshape(*plan.tile, plan.columns))
     want = d2ltvm.conv_batch_reference(*exact, p, s).transpose(0, 2, 3, 1)
     assert np.allclose(y.reshape(want.shape), want, rtol=1e-12, atol=1e-9)
 
@@ -223,7 +225,7 @@ def test_machine_code(kernel):
     built = d2ltvm.build(kernel(), "sm_90a")
     (resources,) = d2ltvm.resources(built.cubin()).values()
     assert resources.local == 0 and resources.registers <= 168  # of 65,536 for 384 threads
-    assert built.launches[0].shared <= hopper_plan.SHARED
+    assert built.launches[0].shared <= planning.SHARED
     names = [opcode.partition(".")[0] for opcode in innermost(built.sass())]
     assert names.count("HGMMA") >= 4 and "R2UR" not in names and "STL" not in names
 
@@ -271,10 +273,10 @@ def test_what_is_on_demand():
         ((8, 128, 256, 56, 1, 0, 1), False),  # a tile or two for a block
         ((256, 64, 64, 56, 3, 1, 1), False),
     ):
-        assert hopper_plan.plan_conv(*layer).on_demand == expected
-        assert hopper_plan.plan_conv(*layer, on_demand=not expected).on_demand == (not expected)
+        assert planning.plan_conv(*layer).on_demand == expected
+        assert planning.plan_conv(*layer, on_demand=not expected).on_demand == (not expected)
     # On a chip with more SMs there are too few tiles for each.
-    assert not hopper_plan.plan_conv(256, 128, 256, 56, 1, 0, 1, sms=1000).on_demand
+    assert not planning.plan_conv(256, 128, 256, 56, 1, 0, 1, sms=1000).on_demand
 
 
 @pytest.mark.parametrize(
@@ -287,22 +289,22 @@ def test_flop_per_byte(layer):
     touched = {y * s - p + tap for y in range(o) for tap in range(k)} & set(range(n))
     elements = batch * (len(touched) ** 2 * ic + o * o * oc) + k * k * oc * ic
     flop = sum(2 for _ in np.ndindex(batch, oc, ic, o, o, k, k))
-    assert hopper_plan.flop_per_byte(*layer) == pytest.approx(flop / (2 * elements))
+    assert planning.flop_per_byte(*layer) == pytest.approx(flop / (2 * elements))
 
 
 def test_choices():
     # Two waves of 256 columns take longer than three of 128.
-    assert hopper_plan.tile_columns(196 // 4, 512, 132) in (64, 128)
-    assert hopper_plan.tile_columns(98, 512, 132) == 128
-    assert hopper_plan.tile_columns(392, 512, 132) == 256
-    assert hopper_plan.tile_columns(1000, 64, 132) == 64
-    assert hopper_plan.tile_pixels(256, 14, 1) == (128, 1, 1)
-    assert hopper_plan.tile_pixels(1, 14, 1) == (1, 8, 16)
-    assert hopper_plan.tile_pixels(8, 14, 1) == (8, 1, 16)
-    assert hopper_plan.tile_pixels(8, 14, 2) == (128, 1, 1)
+    assert planning.tile_columns(196 // 4, 512, 132) in (64, 128)
+    assert planning.tile_columns(98, 512, 132) == 128
+    assert planning.tile_columns(392, 512, 132) == 256
+    assert planning.tile_columns(1000, 64, 132) == 64
+    assert planning.tile_pixels(256, 14, 1) == (128, 1, 1)
+    assert planning.tile_pixels(1, 14, 1) == (1, 8, 16)
+    assert planning.tile_pixels(8, 14, 1) == (8, 1, 16)
+    assert planning.tile_pixels(8, 14, 2) == (128, 1, 1)
     for batch, o in ((1, 1), (1, 2), (2, 3), (5, 100)):
-        tile = hopper_plan.tile_pixels(batch, o, 1)
-        assert np.prod(tile) == 128 and hopper_plan.check_pixels(tile, 1) == tile
+        tile = planning.tile_pixels(batch, o, 1)
+        assert np.prod(tile) == 128 and planning.check_pixels(tile, 1) == tile
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,13 @@ from tvm.backend.cuda.lang.pipeline import Pipeline, TMABar
 from tvm.script import tirx as T
 
 import d2ltvm
-from d2ltvm import hopper, hopper_emulation, lowering
-from d2ltvm.ablation import changed
-from d2ltvm.hopper_emulation import SynchronizationError
-from d2ltvm.lowering import TensorMap
+from d2ltvm import hopper
+from d2ltvm.analysis.emulator import warpgroups
+from d2ltvm.analysis.emulator.warpgroups import SynchronizationError
+from d2ltvm.compiler import lowering
+from d2ltvm.compiler.lowering import TensorMap
+from d2ltvm.hopper import tiles
+from d2ltvm.hopper.patch import changed
 
 # Two tiles one after the other, of three rounds each, in a ring of two slots.
 SIZES = {"n": 200, "m": 64, "l": 136}
@@ -71,30 +74,30 @@ def finish_without_waiting(ring, thread, last):
 
 @pytest.mark.parametrize("wrong", [hand_back_without_waiting, hand_back_too_early])
 def test_a_slot_that_is_handed_back_before_it_has_been_read(monkeypatch, wrong):
-    monkeypatch.setattr(hopper, "hand_back", wrong)
+    monkeypatch.setattr("d2ltvm.hopper.product.hand_back", wrong)
     assert product() > 1
 
 
 def test_products_that_nobody_waits_for(monkeypatch):
-    monkeypatch.setattr(hopper, "finish", finish_without_waiting)
+    monkeypatch.setattr("d2ltvm.hopper.product.finish", finish_without_waiting)
     with pytest.raises(SynchronizationError, match="the kernel ends while 8 copies or products"):
         product()
 
 
 def test_a_slot_that_is_not_handed_back(monkeypatch):
-    monkeypatch.setattr(hopper, "hand_back", hand_nothing_back)
+    monkeypatch.setattr("d2ltvm.hopper.product.hand_back", hand_nothing_back)
     with pytest.raises(SynchronizationError, match=r"ever: 0 for barrier \d+, parity 0; 1 for"):
         product()
 
 
 def test_a_slot_that_is_handed_back_twice(monkeypatch):
-    monkeypatch.setattr(hopper, "hand_back", hand_back_twice)
+    monkeypatch.setattr("d2ltvm.hopper.product.hand_back", hand_back_twice)
     with pytest.raises(SynchronizationError, match="for ever"):
         product()
 
 
 def test_barriers():
-    barrier = hopper_emulation.Barrier(2)
+    barrier = warpgroups.Barrier(2)
     barrier.nbytes += 8
     barrier.arrive(2)
     assert barrier.phase == 0
@@ -108,7 +111,7 @@ def test_a_barrier_that_asks_for_too_many(monkeypatch):
     def pipeline(pool, stages, **options):
         return Pipeline(pool, stages, **{**options, "init_empty": 3})
 
-    monkeypatch.setattr(hopper, "Pipeline", pipeline)
+    monkeypatch.setattr("d2ltvm.hopper.product.Pipeline", pipeline)
     with pytest.raises(SynchronizationError, match=r"wait for ever: 0 for barrier \d+, parity 0"):
         product()
 
@@ -125,7 +128,7 @@ def there_and_back(wait, finish=True, barrier=True):
         T.warpgroup_id([1])
         thread = T.thread_id([128])
         pool = T.SMEMPool()
-        tile = hopper.shared_tile(pool, (64, 64))
+        tile = tiles.shared_tile(pool, (64, 64))
         arrived = TMABar(pool, 1)
         if barrier:
             arrived.init(1)
@@ -133,11 +136,11 @@ def there_and_back(wait, finish=True, barrier=True):
         T.cuda.cta_sync()
         if thread == 0:
             arrived.arrive(0, 64 * 64 * 2)
-            hopper.load(tile[:, :], A[0:64, 0:64], arrived.ptr_to([0]))
+            tiles.load(tile[:, :], A[0:64, 0:64], arrived.ptr_to([0]))
         if wait:
             arrived.wait(0, 0)
         if thread == 0:
-            hopper.store(C[0:64, 0:64], tile[:, :])
+            tiles.store(C[0:64, 0:64], tile[:, :])
             T.ptx.cp.async_.bulk.commit_group()
             if finish:
                 T.ptx.cp.async_.bulk.wait_group(0)
@@ -172,7 +175,7 @@ def test_what_tma_is_told():
 
 def test_maps_that_are_not_emulated():
     map_ = TensorMap("X", (8, 64), (8, 64), "float16", True, simple=False)
-    shared = hopper_emulation.Shared(1024, {"map": map_}, {"X": np.zeros((8, 64), "float16")})
+    shared = warpgroups.Shared(1024, {"map": map_}, {"X": np.zeros((8, 64), "float16")})
     with pytest.raises(NotImplementedError, match="TMA's map of X"):
         shared.store(0, "map", (0, 0))
 
@@ -245,7 +248,7 @@ def test_errors_of_one_end_the_others():
     def second():
         raise KeyError("of the second")
 
-    turns = hopper_emulation.Turns(2, lambda: False)
+    turns = warpgroups.Turns(2, lambda: False)
     with pytest.raises(KeyError, match="of the second"):
         turns.run([first, second])
     assert seen == []

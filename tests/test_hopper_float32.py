@@ -7,8 +7,9 @@ import pytest
 from on_hopper import RUN
 
 import d2ltvm
-from d2ltvm import hopper_float32, hopper_plan, sass
-from d2ltvm.hopper_float32 import conv_float32, power_of_two, split
+from d2ltvm.analysis import sass
+from d2ltvm.hopper import float32, planning
+from d2ltvm.hopper.float32 import conv_float32, power_of_two, split
 
 
 def pieces_of(x, scale):
@@ -132,8 +133,7 @@ def test_errors(call, message):
 def test_shared_memory_suffices(columns, parts):
     sizes, options = (256, 512, 256, 14, 3, 1, 1), {"columns": columns, "parts": parts}
     kernel = d2ltvm.build(conv_float32(*sizes, **options), "sm_90a")
-    assert kernel.launches[0].shared <= hopper_plan.SHARED
+    assert kernel.launches[0].shared <= planning.SHARED
     assert (
-        hopper_float32.plan_float32(*sizes, **options).stages
-        == {64: 4, 128: min(3, parts + 1)}[columns]
+        float32.plan_float32(*sizes, **options).stages == {64: 4, 128: min(3, parts + 1)}[columns]
     )

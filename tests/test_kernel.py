@@ -6,7 +6,8 @@ import tvm
 from tvm import te
 
 import d2ltvm
-from d2ltvm import devices, schedules
+from d2ltvm import schedules
+from d2ltvm.system import devices
 
 
 def small():

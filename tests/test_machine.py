@@ -7,7 +7,9 @@ import pytest
 from tvm import te
 
 import d2ltvm
-from d2ltvm import lowering, machine, sass, schedules, sites, warps
+from d2ltvm import schedules
+from d2ltvm.analysis import accesses, coalescing, sass, sass_interpreter
+from d2ltvm.compiler import lowering
 
 
 def counts(table):
@@ -76,8 +78,8 @@ def test_blocks_of_one_kind_are_run_once():
         lowering.as_module(schedules.partitioned(2**20 + 3)), d2ltvm.as_target("sm_90")
     )
     (launch,) = lowered.launches
-    walk = sites.Walk(lowered.device_functions[launch.name].body)
-    blocks, often = warps.Launched(walk, launch).block_classes()
+    walk = accesses.Walk(lowered.device_functions[launch.name].body)
+    blocks, often = coalescing.Launched(walk, launch).block_classes()
     assert len(blocks) == 2 and sorted(often) == [1, 1024]
 
 
@@ -103,7 +105,7 @@ def run(*lines):
     text = HEAD + "".join(
         f"        /*{16 * k:04x}*/                   {line} ;\n" for k, line in enumerate(lines)
     )
-    m = machine.Machine(sass.parse(text), LAUNCH, np.array([[2, 1, 0]]), "sm_90")
+    m = sass_interpreter.Machine(sass.parse(text), LAUNCH, np.array([[2, 1, 0]]), "sm_90")
     m.run()
     return m
 
@@ -178,7 +180,7 @@ def test_addresses_of_64_bits():
         "IADD3.X R11, RZ, R9, RZ, P1, !PT",
         "EXIT",
     )
-    second = 2 * machine.TENSOR
+    second = 2 * sass_interpreter.TENSOR
 
     def pair(k):
         return int(m.registers[f"R{k}"][0]) + (int(m.registers[f"R{k + 1}"][0]) << 32)
@@ -204,7 +206,7 @@ def test_threads_part_and_meet_again():
             "        /*0070*/                   EXIT ;",
         ]
     )
-    m = machine.Machine(sass.parse(text), LAUNCH, np.array([[0, 0, 0]]), "sm_90")
+    m = sass_interpreter.Machine(sass.parse(text), LAUNCH, np.array([[0, 0, 0]]), "sm_90")
     m.run()
     assert (m.registers["R2"] == np.arange(64) % 8).all()
 

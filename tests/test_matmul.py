@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import d2ltvm
-from d2ltvm import baselines, bench, lowering, schedules
-from d2ltvm.checking import WrongResultError
+from d2ltvm import schedules
+from d2ltvm.bench import contenders
+from d2ltvm.compiler import lowering
+from d2ltvm.compiler.verify import WrongResultError
 
 padded = functools.partial(schedules.matmul_vthread, align=4)
 STEPS = {
@@ -48,8 +50,8 @@ def test_sizes_that_are_none_are_named(size):
 def test_a_wrong_product_is_not_timed(monkeypatch):
     kernel = d2ltvm.build(schedules.matmul_shared(64, 64, 64))
     a, b, c = d2ltvm.square(64)
-    bench._verify_matmul(kernel, a, b, c)
-    bench._verify_matmul(kernel, a, b, c, most=0)
+    contenders._verify_matmul(kernel, a, b, c)
+    contenders._verify_matmul(kernel, a, b, c, most=0)
 
     def wrong(a, b, c):
         c[...] = a @ b
@@ -57,7 +59,7 @@ def test_a_wrong_product_is_not_timed(monkeypatch):
 
     for most in (0, 2**30):
         with pytest.raises(WrongResultError, match="n = 64"):
-            bench._verify_matmul(wrong, a, b, c, most=most)
+            contenders._verify_matmul(wrong, a, b, c, most=most)
 
 
 def test_gflops_of_products_on_the_cpu():
@@ -66,7 +68,7 @@ def test_gflops_of_products_on_the_cpu():
     seconds = d2ltvm.np_matmul_timer(64)(3)
     assert 0 < seconds < 10
     a, b, c = d2ltvm.square(16)
-    baselines.numpy_matmul(16, a, b, c)()
+    contenders.numpy_matmul(16, a, b, c)()
     assert np.allclose(c, a @ b)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import d2ltvm
-from d2ltvm import devices, records
+from d2ltvm.bench import records
+from d2ltvm.system import devices
 
 GPU = {"name": "NVIDIA T4", "driver": "580.1", "cuda": "13.0"}
 

@@ -5,9 +5,10 @@ import pytest
 from on_hopper import RUN, needs_hopper
 
 import d2ltvm
-from d2ltvm import ring, sass
-from d2ltvm.ablation import changed
-from d2ltvm.hopper_emulation import SynchronizationError
+from d2ltvm.analysis import sass
+from d2ltvm.analysis.emulator.warpgroups import SynchronizationError
+from d2ltvm.hopper import ring
+from d2ltvm.hopper.patch import changed
 
 KERNELS = [ring.stream, ring.stream_by_threads]
 

@@ -6,12 +6,12 @@ import math
 import pytest
 
 import d2ltvm
-from d2ltvm import scoreboard
+from d2ltvm.bench import scoreboard
 
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    monkeypatch.setattr(d2ltvm.devices, "has_cuda", lambda: False)
+    monkeypatch.setattr(d2ltvm.system.devices, "has_cuda", lambda: False)
 
 
 def gpu_workloads():
@@ -59,7 +59,7 @@ def test_races_measure_by_both_clocks(monkeypatch):
     asked = []
     for bench in ("bench_layers", "bench_batches", "bench_products", "bench_float32"):
         monkeypatch.setattr(
-            scoreboard.hopper_bench, bench, lambda *args, clock: asked.append(clock)
+            scoreboard.hopper_layers, bench, lambda *args, clock: asked.append(clock)
         )
     for race in scoreboard.races():
         race.measure()

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import d2ltvm
-from d2ltvm import records
+from d2ltvm.bench import records
 
 
 def test_every_stored_record_is_whole():

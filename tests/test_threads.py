@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import book
-from d2ltvm import threads
+from d2ltvm.system import threads
 
 
 def test_hardware_threads_of_one_core_count_once(tmp_path, monkeypatch):
@@ -23,7 +23,7 @@ def test_hardware_threads_of_one_core_count_once(tmp_path, monkeypatch):
 def test_tvm_starts_a_thread_for_each_core(told):
     script = """
 import d2ltvm, tvm
-print(tvm.get_global_func("runtime.NumThreads")(), d2ltvm.threads.cores())"""
+print(tvm.get_global_func("runtime.NumThreads")(), d2ltvm.system.threads.cores())"""
     names = ("TVM_NUM_THREADS", "OMP_NUM_THREADS")
     others = {name: value for name, value in os.environ.items() if name not in names}
     env = {**others, "PYTHONPATH": str(book.ROOT), **({names[0]: told} if told else {})}

@@ -15,6 +15,7 @@ from PIL import Image
 
 import book
 import d2ltvm
+from d2ltvm.system import colab
 
 
 def notebook(*sources):
@@ -85,7 +86,7 @@ class Shell:
 def run_colab_cell(monkeypatch):
     """Run the first cell of the chapters with the shell and the preparation faked."""
     shell, prepared = Shell(), []
-    monkeypatch.setattr(d2ltvm.colab, "prepare", lambda: prepared.append(True))
+    monkeypatch.setattr(colab, "prepare", lambda: prepared.append(True))
     monkeypatch.setattr(sys, "path", list(sys.path))
     source = TransformerManager().transform_cell(book.colab_cell())
     exec(source, {"get_ipython": lambda: shell})

@@ -16,7 +16,7 @@ if "google.colab" in sys.modules:
     !test -d /content/book || git clone -q --depth 1 {url} /content/book
     !pip install -q -r /content/book/requirements-colab.txt
     sys.path.insert(0, "/content/book")
-    from d2ltvm import colab
+    from d2ltvm.system import colab
 
     colab.prepare()"""
 

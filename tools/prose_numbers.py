@@ -23,14 +23,14 @@ NUMBER = re.compile(r"(?P<shown>[^\s(|*]+)<!--=\s*(?P<expression>.+?):(?P<form>[
 
 def rec(name):
     """The stored record of that name."""
-    from d2ltvm import records
+    from d2ltvm.bench import records
 
     return records.load(name)
 
 
 def value(expression, form):
     """What an expression comes to, as text."""
-    from d2ltvm import chips
+    from d2ltvm.system import chips
 
     names = {"rec": rec, "chip": chips.chip, "np": np, "min": min, "max": max}
     return format(eval(expression, names), form)

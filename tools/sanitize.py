@@ -17,8 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 import d2ltvm
-from d2ltvm import devices, hopper, hopper_float32, ring
+from d2ltvm import hopper
 from d2ltvm.errors import MissingError
+from d2ltvm.hopper import float32, ring
+from d2ltvm.system import devices
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 CONVS = [
@@ -38,7 +40,7 @@ def programs():
     for shape, options in CONVS:
         yield hopper.conv(*shape, **options)
     for shape, options in FLOAT32:
-        yield hopper_float32.conv_float32(*shape, **options)
+        yield float32.conv_float32(*shape, **options)
     for sizes in PRODUCTS:
         yield hopper.matmul(*sizes, sms=3)
     for kernel in RINGS:

@@ -13,7 +13,7 @@ PICTURE = book.ROOT / "book" / "_static" / "scoreboard.png"
 
 def rows():
     """The rows of the scoreboard that are records of a GPU."""
-    from d2ltvm import records, scoreboard
+    from d2ltvm.bench import records, scoreboard
 
     chosen = [w for w in scoreboard.workloads() if w.device == "cuda"]
     return [row for w in chosen for row in scoreboard.rows(w, records.load(f"scoreboard/{w.key}"))]
@@ -29,7 +29,7 @@ def main():
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    from d2ltvm import scoreboard
+    from d2ltvm.bench import scoreboard
 
     with mock.patch.object(plt, "show"):
         scoreboard.draw(rows())

@@ -16,7 +16,8 @@ import nasty
 import numpy as np
 
 import d2ltvm
-from d2ltvm import conv_schedules, counters, schedules
+from d2ltvm import schedules
+from d2ltvm.analysis import counters
 
 # Columns of the comparison, with Nsight Compute's names for what is added up. "op_ldgsts" is
 # cp.async, which is a load from global memory and a store to shared memory in one. Instructions
@@ -76,11 +77,11 @@ def kernels():
             tiled, 256, 256, 256, stages=2, scope="shared.dyn"
         ),
         "product, warp tiles": make(schedules.matmul_warps, 512, 512, 512),
-        "convolution, default": make(conv_schedules.default_sch, 16, 16, 64, 3, 1, 1),
-        "convolution, tiling": make(conv_schedules.tiling, 64, 64, 64, 3, 1, 1),
-        "convolution, virtual threads": make(conv_schedules.vthread, 64, 64, 64, 3, 1, 1),
-        "convolution, split": make(conv_schedules.conv_split, 64, 64, 64, 3, 1, 1),
-        "convolution, split, odd": make(conv_schedules.conv_split, 17, 20, 63, 3, 0, 2),
+        "convolution, default": make(schedules.default_sch, 16, 16, 64, 3, 1, 1),
+        "convolution, tiling": make(schedules.tiling, 64, 64, 64, 3, 1, 1),
+        "convolution, virtual threads": make(schedules.vthread, 64, 64, 64, 3, 1, 1),
+        "convolution, split": make(schedules.conv_split, 64, 64, 64, 3, 1, 1),
+        "convolution, split, odd": make(schedules.conv_split, 17, 20, 63, 3, 0, 2),
     }
 
 

@@ -1,0 +1,7 @@
+"""What a kernel does to memory and to a GPU, worked out without one.
+
+Begin with `traffic`: requests, sectors, conflicts. It rests on `accesses` (loads and stores in
+the IR), `index_exprs` (their indices as sums), `coalescing` (what a warp asks for), and, for
+machine code, `sass` and `sass_interpreter`. `occupancy` and `roofline` say how fast a kernel can be
+at best, `counters` what the hardware counted; `emulator` runs kernels on NumPy arrays.
+"""

@@ -1,0 +1,216 @@
+"""What the warps of a launch ask for at one place in a kernel, address by address."""
+
+import math
+
+import numpy as np
+
+from d2ltvm.analysis import index_exprs
+
+WARP = 32
+LINE = 128  # bytes of a line of the L1 cache. Source: as for the sector
+SECTOR = 32  # bytes. Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"
+BANKS = 32  # of 4 bytes. Source: CUDA C++ Programming Guide, "Shared Memory" of 5.x and newer
+WORD = 4
+AT_ONCE = 2**22  # addresses looked at together, which bounds the memory
+
+
+class Launched:
+    """A kernel with its launch: what each load and store makes its warps ask for.
+
+    Args:
+        walk: a `sites.Walk` over the kernel.
+        launch: its `lowering.Launch`.
+    """
+
+    def __init__(self, walk, launch):
+        self.walk, self.launch = walk, launch
+        threads = math.prod(launch.block)
+        lanes = -(-threads // WARP) * WARP  # the last warp is filled up
+        thread = np.arange(lanes)
+        self.valid, self._inner = thread < threads, {}
+        for axis, size in zip("xyz", launch.block, strict=True):
+            self._inner[f"threadIdx.{axis}"], thread = thread % size, thread // size
+        blocks = {f"blockIdx.{a}": (0, g) for a, g in zip("xyz", launch.grid, strict=True)}
+        self.extents = {**walk.extents, **blocks}
+        self._known = {}
+
+    def requests(self, site, rounds):
+        """The addresses that warps ask for at a site, each pattern once, and how often.
+
+        Two patterns that differ by a whole number of lines (in shared memory: of words) cost the
+        same and count as one, so addresses are right up to that.
+
+        Args:
+            site: a `sites.Site`.
+            rounds: names of the loops around it in whose every round it happens.
+
+        Yields:
+            addresses: first byte that each lane asks for; an array of shape (requests, 32).
+            active: whether it asks at all; likewise.
+            counts: how often each request is made; of shape (requests,).
+        """
+        values, counts, index, guards, met = self._patterns(site.index, site.guards, _unit(site))
+        blocks = {name for name in self.extents if name.startswith("blockIdx.")}
+        often = math.prod(self.extents[name][1] for name in (blocks | set(rounds)) - met)
+        step = max(1, AT_ONCE // len(self.valid))
+        for k in range(0, len(values), step):
+            point = {j: column[:, None] for j, column in enumerate(values[k : k + step].T)}
+            point.update(self._inner)
+            first, active = self._evaluated(index, guards, point, len(counts[k : k + step]))
+            first = first * site.itemsize
+            first = first - min(0, int(first.min()) // (WORD * BANKS)) * (WORD * BANKS)  # from 0 on
+            many = np.repeat(counts[k : k + step], len(self.valid) // WARP) * often
+            yield first.reshape(-1, WARP), active.reshape(-1, WARP), many
+
+    def addresses(self, site, block):
+        """The elements that a block accesses at a site, one by one.
+
+        Args:
+            site: a `sites.Site`.
+            block: blockIdx.x, .y and .z.
+
+        Yields:
+            For each lane of a vector access an array of places in the tensor, counted in elements.
+        """
+        extents = [self.walk.extents[loop] for loop in site.loops]
+        rounds = math.prod(count for _, count in extents)
+        if rounds * len(self.valid) > AT_ONCE:
+            raise NotImplementedError(f"a block reaches {site.tensor} in {rounds} rounds")
+        numbers = np.indices([count for _, count in extents]).reshape(len(extents), rounds)
+        point = {
+            loop: first + column[:, None]
+            for loop, (first, _), column in zip(site.loops, extents, numbers, strict=True)
+        }
+        point.update(self._inner)
+        point.update({f"blockIdx.{axis}": b for axis, b in zip("xyz", block, strict=True)})
+        first, active = self._evaluated(site.index, site.guards, point, rounds)
+        for lane in range(site.lanes):
+            yield first[active] + lane
+
+    def _evaluated(self, index, guards, point, rows):
+        """An index and whether all guards hold, for each row of a point and each thread."""
+        shape = (rows, len(self.valid))
+        active = np.broadcast_to(self.valid, shape)
+        for guard in guards:
+            active = active & np.asarray(index_exprs.evaluate(guard, point), bool)
+        return np.broadcast_to(index_exprs.evaluate(index, point), shape), active
+
+    def block_classes(self):
+        """One block of each kind, and how many there are.
+
+        Two blocks are of one kind where every guard has the same outcome in every round, and every
+        address differs by a whole number of lines.
+
+        Returns:
+            blocks: blockIdx.x, .y and .z of one of each kind; of shape (kinds, 3).
+            counts: of shape (kinds,).
+        """
+        grid = np.indices(self.launch.grid).reshape(3, -1)
+        point = {f"blockIdx.{axis}": numbers for axis, numbers in zip("xyz", grid, strict=True)}
+        shifts = []
+        for site in self.walk.sites:
+            if site.scope == "global":
+                index_exprs.take_apart(site.index, self._inner, shifts, _unit(site))
+            for guard in site.guards:
+                index_exprs.take_apart(guard, self._inner, shifts)
+        parts = {p: None for s in shifts for p in index_exprs.in_blocks(s, point, self.extents)}
+        if not parts:
+            return grid[:, :1].T, np.array([grid.shape[1]])
+        rows = np.array([np.broadcast_to(part.value(point), grid[0].shape) for part in parts])
+        _, first, counts = np.unique(rows, axis=1, return_index=True, return_counts=True)
+        return grid[:, first].T, counts
+
+    def _patterns(self, *key):
+        """Index and guards with outer parts replaced, those parts' values, and their counts."""
+        if key not in self._known:
+            self._known[key] = self._taken_apart(*key)
+        return self._known[key]
+
+    def _taken_apart(self, index, guards, modulus):
+        shifts = []
+        index = index_exprs.take_apart(index, self._inner, shifts, modulus)
+        guards = [index_exprs.take_apart(guard, self._inner, shifts) for guard in guards]
+        met = frozenset().union(*(shift.outer.variables for shift in shifts))
+        values, counts = index_exprs.combinations(shifts, self.extents)
+        return values, counts, index, guards, met
+
+
+def _unit(site):
+    """Elements by which a shift of all addresses costs nothing: a line, or a word of a bank."""
+    return max(1, (LINE if site.scope == "global" else WORD) // site.itemsize)
+
+
+def sectors(first, active, width, size=SECTOR):
+    """Sectors of global memory that each request touches.
+
+    Args:
+        first: first byte of each lane, as `Launched.requests` yields them.
+        active: whether the lane asks.
+        width: bytes that it asks for.
+        size: bytes of a sector, or `LINE` to count the cache's lines instead.
+
+    Returns:
+        An array with a number for each request.
+    """
+    ends = [np.where(active, byte // size, -1) for byte in (first, first + width - 1)]
+    return _distinct(np.concatenate(ends, axis=1))[1].sum(axis=1)
+
+
+def wavefronts(first, active, width, kind="read"):
+    """Passes over the 32 banks of shared memory that each request takes.
+
+    The lanes of a request are served in groups of 128 bytes: all 32 with up to 4 bytes each, 16
+    with 8 bytes, 8 with 16 bytes. A group takes as many passes as the busiest of the banks has
+    different words to give; equal words are given to all at once. A load whose lanes agree in
+    pairs, lane n with n ^ 1 or with n ^ 2, is served in groups twice as large.
+
+    Source: CUDA C++ Programming Guide, "Shared Memory" of 5.x; for pairs, G. Smith of NVIDIA in
+    "Unexpected shared memory bank conflict", NVIDIA developer forums, thread 77228.
+
+    Args:
+        first: first byte of each lane, as `Launched.requests` yields them.
+        active: whether the lane asks.
+        width: bytes that it asks for, 1 to 16.
+        kind: 'read' or 'write'.
+
+    Returns:
+        passes: an array with the number of passes of each request.
+        conflicts: how many of them are more than one for a group.
+    """
+    passes = np.zeros((2, len(first)), np.int64)
+    lanes = min(WARP, 4 * BANKS // max(width, WORD))
+    paired = np.zeros(len(first), bool)
+    if kind == "read" and width > WORD:
+        paired = _pairs(first, active, 1) | _pairs(first, active, 2)
+    for rows, size in ((~paired, lanes), (paired, 2 * lanes)):
+        if rows.any():
+            shape = (-1, WARP // size, size)
+            groups = _passes(first[rows].reshape(-1, size), active[rows].reshape(-1, size), width)
+            groups = groups.reshape(shape[:2])
+            passes[0, rows] = groups.sum(axis=1)
+            passes[1, rows] = np.maximum(groups - 1, 0).sum(axis=1)
+    return passes[0], passes[1]
+
+
+def _passes(first, active, width):
+    """Passes that groups of lanes take which are served together."""
+    start = np.where(active, first // WORD, -1)
+    parts = [np.where(active, start + k, -1) for k in range(max(1, width // WORD))]
+    words, new = _distinct(np.concatenate(parts, axis=1))
+    row, _ = np.nonzero(new)
+    bank = words[new] % BANKS
+    counts = np.bincount(row * BANKS + bank, minlength=len(words) * BANKS)
+    return counts.reshape(-1, BANKS).max(axis=1)
+
+
+def _pairs(first, active, distance):
+    """Whether each active lane asks for the same as the active lane `distance` away."""
+    other = np.arange(WARP) ^ distance
+    both = active & active[:, other]
+    return ((first == first[:, other]) | ~both).all(axis=1)
+
+
+def _distinct(values):
+    """Each row sorted, and marks at the first of equal values; -1 is no value."""
+    values = np.sort(values, axis=1)
+    return values, (np.diff(values, axis=1, prepend=-1) != 0) & (values >= 0)

@@ -1,0 +1,84 @@
+"""How many blocks of a kernel an SM can hold, and what limits their number."""
+
+import math
+from dataclasses import dataclass
+
+from d2ltvm.analysis.coalescing import WARP
+from d2ltvm.compiler import cubin
+from d2ltvm.system import chips
+
+# Registers are handed out to whole warps in pieces of 256, and warps to the four parts of an SM
+# alike; shared memory is handed out in pieces of 128 bytes (256 on sm_75).
+# Source: CUDA C++ Programming Guide, "Hardware Multithreading", and NVIDIA's occupancy calculator.
+REGISTER_PIECE, WARP_PIECE = 256, 4
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What an SM can hold of a kernel.
+
+    Attributes:
+        blocks: blocks at a time.
+        warps: warps of these.
+        share: of the warps that the SM could hold at most.
+        limit: what there is not enough of for one more block: 'threads', 'blocks', 'registers' or
+            'shared memory'.
+        waves: how many times all SMs are filled by the grid; below 1, some have nothing to do. None
+            where no grid was given.
+    """
+
+    blocks: int
+    warps: int
+    share: float
+    limit: str
+    waves: float | None = None
+
+
+def occupancy(gpu, threads, registers, shared=0, grid=None):
+    """How many blocks of a kernel an SM can hold.
+
+    >>> d2ltvm.occupancy("H200", threads=256, registers=64)
+    Occupancy(blocks=4, warps=32, share=0.5, limit='registers', waves=None)
+
+    Args:
+        gpu: its name, as for `d2ltvm.chip`.
+        threads: in a block, 1 to 1024.
+        registers: of a thread, 1 to 255; `d2ltvm.resources` tells them.
+        shared: bytes of shared memory of a block.
+        grid: blocks of the launch, a number or a tuple.
+
+    Returns:
+        An `Occupancy`. `blocks` is 0 where a single block does not fit.
+
+    Raises:
+        ValueError: the GPU is not known, or a number is out of its range.
+    """
+    chip = chips.chip(gpu)
+    for name, value, low, high in (
+        ("threads", threads, 1, 1024),
+        ("registers", registers, 1, 255),
+        ("shared", shared, 0, chip.shared_block_kib * 1024),
+    ):
+        if not low <= value <= high:
+            raise ValueError(f"{name} is {value!r}; {low} to {high} is allowed on {chip.name}")
+    warps = math.ceil(threads / WARP)
+    a_warp = _up(registers * WARP, REGISTER_PIECE)
+    fit = chip.registers_kib * 1024 // 4 // a_warp // WARP_PIECE * WARP_PIECE
+    turing = chip.capability == "sm_75"
+    a_block = _up(shared + (0 if turing else cubin.RESERVED_SHARED), 256 if turing else 128)
+    limits = {
+        "threads": chip.max_threads // WARP // warps,
+        "blocks": chip.max_blocks,
+        "registers": fit // warps,
+        "shared memory": chip.shared_kib * 1024 // a_block if a_block else chip.max_blocks,
+    }
+    limit = min(limits, key=limits.get)
+    blocks = limits[limit]
+    waves = None
+    if grid is not None and blocks:
+        waves = math.prod(grid if isinstance(grid, tuple) else (grid,)) / (blocks * chip.sms)
+    return Occupancy(blocks, blocks * warps, blocks * warps * WARP / chip.max_threads, limit, waves)
+
+
+def _up(value, piece):
+    return math.ceil(value / piece) * piece

@@ -1,0 +1,269 @@
+"""The instructions of a disassembly: operands, what each reads and writes, where branches go.
+
+What an instruction does to registers is in `sass_interpreter`. NVIDIA names its instructions in
+"CUDA Binary Utilities", and says little more; what is needed of them here was tried against kernels
+whose accesses are known.
+"""
+
+import re
+from dataclasses import dataclass
+
+# What an instruction accesses, in the order of its operands with an address. LDGSTS is cp.async: it
+# copies from global to shared memory without passing through a register.
+MEMORY = {
+    "LDG": (("global", "read"),),
+    "STG": (("global", "write"),),
+    "LDS": (("shared", "read"),),
+    "LDSM": (("shared", "read"),),  # ldmatrix: a lane's address is that of a row of 16 bytes
+    "STS": (("shared", "write"),),
+    "LDGSTS": (("shared", "write"), ("global", "read")),
+}
+WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+
+# Instructions that order threads and move no data.
+SILENT = ("BAR", "BSSY", "BSYNC", "WARPSYNC", "NOP", "YIELD", "DEPBAR", "LDGDEPBAR", "MEMBAR")
+JUMPS = ("BRA", "CALL", "EXIT")
+# What touches memory in ways that are not followed here.
+UNKNOWN_MEMORY = ("LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED", "LDL", "STL", "UTMALDG")
+UNKNOWN_JUMPS = ("BRX", "JMP", "RET", "BREAK", "KILL", "UBLKCP")
+
+_LINE = re.compile(
+    r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?)(U?P\w+) +)?([A-Z][\w.]*)(?: (.*?))?\s*(?:\(\*.*?\*\))?;"
+)
+_REGISTER = re.compile(r"[-~|]*(U?R(?:Z|\d+))")
+_PREDICATE = re.compile(r"!?(U?P(?:T|\d))$")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a disassembly.
+
+    Attributes:
+        address: where it stands, in bytes from the kernel's start.
+        guard: (predicate, whether it is negated), or None.
+        opcode: such as 'LDS.128', and `parts`, the same split at the dots.
+        operands: as text.
+        target: address that it may jump to, or None.
+    """
+
+    address: int
+    guard: tuple | None
+    opcode: str
+    operands: tuple
+    target: int | None
+
+    @property
+    def parts(self):
+        return tuple(self.opcode.split("."))
+
+    @property
+    def name(self):
+        """The opcode without its suffixes."""
+        return self.opcode.partition(".")[0]
+
+    @property
+    def width(self):
+        """Bytes at a lane's address that a load or store moves."""
+        if self.name == "LDSM":
+            return 16
+        return next((WIDTHS[part] for part in self.parts[1:] if part in WIDTHS), 4)
+
+    def writes(self):
+        """Names of the registers and predicates that it sets."""
+        found = set()
+        for operand in self.operands[: self._results_operands()]:
+            found.update(_predicates(operand))
+            if match := _REGISTER.fullmatch(operand):
+                found.update(_span(match[1], self._results()))
+        return frozenset(n for n in found if n not in ("PT", "UPT", "RZ", "URZ"))
+
+    def reads(self):
+        """Names of the registers and predicates that it depends on."""
+        found, results = set(), self._results_operands()
+        for operand in self.operands[results:]:
+            found.update(_predicates(operand))
+            for match in re.finditer(r"U?R(?:Z|\d+)(\.64)?", operand):
+                wide = match[1] or self._wide_source(operand)
+                found.update(_span(match[0].removesuffix(".64"), 2 if wide else 1))
+        if self.guard:
+            found.add(self.guard[0])
+        if self.opcode == "P2R":
+            found.update(self.packed())
+        return frozenset(n for n in found if n not in ("PT", "UPT", "RZ", "URZ"))
+
+    def packed(self):
+        """Of P2R, which packs predicates into a register: their names, by their bits."""
+        mask = int(self.operands[-1], 0)
+        return {f"P{bit}": bit for bit in range(7) if mask >> bit & 1}
+
+    @property
+    def places(self):
+        """Of a load or store, the operands that are addresses."""
+        return tuple(operand for operand in self.operands if "[" in operand)
+
+    def address_reads(self):
+        """Of a load or store, the registers that make up its addresses, and its guards."""
+        guards = self.operands[-1:] if self.name == "LDGSTS" else ()
+        return Instruction(self.address, self.guard, "NOP", self.places + guards, None).reads()
+
+    def _results_operands(self):
+        """How many operands, from the first, are results."""
+        silent = (*SILENT, *JUMPS, "LDGSTS")
+        if self.name.startswith("ST") or self.name in silent or not self.operands:
+            return 0
+        if self.name == "PLOP3":
+            return 2
+        # LOP3 may say whether a bit is left in a predicate before the register.
+        if self.name in ("LOP3", "ULOP3") and _PREDICATE.match(self.operands[0]):
+            return 2
+        others = (k for k, o in enumerate(self.operands) if k and not _PREDICATE.match(o))
+        return next(others, len(self.operands))
+
+    def _results(self):
+        """How many registers the result fills."""
+        if self.name in ("LDG", "LDS", "LDSM", "LDC", "ULDC"):
+            return max(1, self.width // 4)
+        if self.name == "CS2R":
+            return 1 if "32" in self.parts else 2
+        if "WIDE" in self.parts or self.name in ("DADD", "DMUL", "DFMA"):
+            return 2
+        return 1
+
+    def _wide_source(self, operand):
+        """Whether an operand is the 64-bit addend of a wide product, or a uniform address."""
+        if "WIDE" in self.parts or self.opcode.startswith(("IMAD.HI", "UIMAD.HI")):
+            return operand is self.operands[-1]
+        return "[" in operand and operand.lstrip().startswith("UR")
+
+
+def parse(text):
+    """The instructions of the first kernel in the output of `d2ltvm.disassemble`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found, labels = _lines(text)
+    return [_instruction(*parts, labels) for parts in found]
+
+
+def loops(text):
+    """The opcodes of each loop of a disassembly, shortest first.
+
+    >>> [loop for loop in loops(kernel.sass()) if "FFMA" in loop]
+
+    A loop is what lies between a branch backwards and where it goes.
+
+    Args:
+        text: the output of `d2ltvm.disassemble`.
+
+    Returns:
+        A list of lists of str.
+    """
+    found, labels = _lines(text)
+    jumps = [
+        (labels[operands[-1].strip("`()")], address)
+        for address, _, opcode, operands in found
+        if opcode.startswith("BRA") and operands[-1].startswith("`")
+    ]
+    bodies = [
+        [opcode for address, _, opcode, _ in found if first <= address <= last]
+        for first, last in jumps
+        if first < last
+    ]
+    return sorted(bodies, key=len)
+
+
+def _lines(text):
+    """Address, guard, opcode and operands of each instruction, and addresses by label."""
+    sections = re.split(r"^\.text\.\S+:$", text, flags=re.MULTILINE)
+    if len(sections) < 2:
+        raise ValueError("the text holds no kernel; pass the output of d2ltvm.disassemble")
+    found, labels, waiting = [], {}, []
+    for line in sections[1].splitlines():
+        if match := re.match(r"^(\.L_x_\d+):", line):
+            waiting.append(match[1])
+        elif match := _LINE.match(line):
+            address = int(match[1], 16)
+            labels.update(dict.fromkeys(waiting, address))
+            waiting = []
+            guard = (match[3], bool(match[2])) if match[3] else None
+            operands = tuple(o.strip() for o in (match[5] or "").split(",") if o.strip())
+            found.append((address, guard, match[4], operands))
+    return found, labels
+
+
+def _instruction(address, guard, opcode, operands, labels):
+    target = None
+    name = opcode.partition(".")[0]
+    if name in ("LDG", "STG", "LDGSTS") and "E" in opcode.split(
+        "."
+    ):  # 64-bit addresses, on sm_75 unmarked
+        shared = operands[: 1 if name == "LDGSTS" else 0]
+        others = (re.sub(r"\[(R\d+)(?=[+\]])", r"[\1.64", o) for o in operands[len(shared) :])
+        operands = (*shared, *others)
+    if name == "BRA" or opcode == "CALL.REL.NOINC":  # a call that does not return: a jump
+        label = operands[-1].strip("`()")
+        target = labels[label]
+        if len(operands) > 1:  # BRA P0, `(.L) or BRA !P0, ...
+            raise NotImplementedError(f"cannot follow {opcode} {', '.join(operands)}")
+    unknown = name in UNKNOWN_MEMORY or name in UNKNOWN_JUMPS
+    if unknown or (name == "CALL" and target is None):
+        raise NotImplementedError(f"cannot follow {opcode} {', '.join(operands)}")
+    return Instruction(address, guard, opcode, operands, target)
+
+
+def needed(instructions):
+    """Those that addresses, guards and branches depend on, and the loads and stores themselves.
+
+    Everything else, which is all arithmetic on data, has no part in what memory is asked for.
+    """
+    roots = {
+        k: i.address_reads() if i.name in MEMORY else i.reads()
+        for k, i in enumerate(instructions)
+        if i.name in MEMORY or i.name in JUMPS
+    }
+    follow = _successors(instructions)
+    reads, writes = [i.reads() for i in instructions], [i.writes() for i in instructions]
+    live = [frozenset()] * len(instructions)
+    changed = True
+    while changed:
+        changed = False
+        for k in reversed(range(len(instructions))):
+            after = frozenset().union(*(live[s] for s in follow[k]))
+            kept = k in roots or writes[k] & after
+            before = after if instructions[k].guard else after - writes[k]
+            before = before | (roots.get(k, reads[k]) if kept else frozenset())
+            if before != live[k]:
+                live[k], changed = before, True
+    kept = []
+    for k, instruction in enumerate(instructions):
+        after = frozenset().union(*(live[s] for s in follow[k]))
+        if k in roots or writes[k] & after:
+            kept.append(instruction)
+    return kept
+
+
+def _successors(instructions):
+    place = {i.address: k for k, i in enumerate(instructions)}
+    follow = []
+    for k, i in enumerate(instructions):
+        next_ones = []
+        if i.name not in JUMPS or i.guard:
+            next_ones.append(k + 1)
+        if i.target is not None:
+            next_ones.append(place[i.target])
+        follow.append([s for s in next_ones if s < len(instructions)])
+    return follow
+
+
+def _predicates(operand):
+    match = _PREDICATE.match(operand)
+    return {match[1]} if match else set()
+
+
+def _span(name, many):
+    """A register and those behind it."""
+    if name.endswith("Z"):
+        return {name}
+    kind, number = re.match(r"(U?R)(\d+)", name).groups()
+    return {f"{kind}{int(number) + k}" for k in range(many)}

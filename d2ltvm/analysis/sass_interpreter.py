@@ -1,0 +1,504 @@
+"""Runs the address arithmetic of a kernel's machine code, for many threads at once.
+
+Which accesses a compiler joins, keeps in registers or drops is seen in its machine code and nowhere
+else. There each address is worked out by a few dozen kinds of integer instructions. They are
+executed here on NumPy arrays with an entry for each thread; arithmetic on data is left out. Neither
+a GPU nor data is needed, since no address depends on data; where one does, that is an error.
+"""
+
+import operator
+import re
+from collections import defaultdict
+
+import numpy as np
+
+from d2ltvm.analysis import sass
+from d2ltvm.analysis.coalescing import BANKS, LINE, WARP, WORD, sectors
+
+U32, U64, S64 = np.uint32, np.uint64, np.int64
+# Where a kernel's arguments begin in constant bank 0, by the beginning of the architecture's name.
+PARAMETERS = {"sm_7": 0x160, "sm_8": 0x160, "sm_9": 0x210}
+TENSOR = 2**40  # bytes from one tensor's made-up address to the next one's
+MOST_STEPS = 10**7  # instructions after which a kernel is taken not to end
+
+
+class Machine:
+    """Some blocks of a launch, ready to run.
+
+    Args:
+        instructions: those of `sass.needed`.
+        launch: the `lowering.Launch`.
+        blocks: an array with blockIdx.x, .y and .z in a row for each block to run.
+        arch: such as 'sm_90', which decides where arguments are passed.
+    """
+
+    def __init__(self, instructions, launch, blocks, arch):
+        family = arch[:4]
+        if family not in PARAMETERS or len(arch.rstrip("af")) != 5:
+            known = ", ".join(f"{name}x" for name in PARAMETERS)
+            raise NotImplementedError(f"machine code of {arch}; that of {known} is followed")
+        self.code = instructions
+        # What a step needs is looked up once: a loop comes back to it thousands of times.
+        self.steps = [(_compiled(i), i.reads(), i.writes()) for i in instructions]
+        self.memory = {
+            k: (
+                list(zip(sass.MEMORY[i.name], map(_place, i.places), strict=True)),
+                i.address_reads(),
+            )
+            for k, i in enumerate(instructions)
+            if i.name in sass.MEMORY
+        }
+        self.ends = {k for k, i in enumerate(instructions) if i.name == "EXIT"}
+        addresses = [i.address for i in instructions]
+        self.jump = {
+            k: int(np.searchsorted(addresses, i.target))
+            for k, i in enumerate(instructions)
+            if i.target is not None
+        }
+        self.parameters, self.arguments = PARAMETERS[family], launch.args
+        threads = int(np.prod(launch.block))
+        padded = -(-threads // WARP) * WARP
+        lane = np.arange(padded)
+        self.alive = np.tile(lane < threads, len(blocks))
+        laneid = np.tile(lane % WARP, len(blocks)).astype(U32)
+        self.zero, self.nobody = np.zeros(len(self.alive), U32), np.zeros(len(self.alive), bool)
+        self.special = {"SR_CgaCtaId": self.zero, "SRZ": self.zero, "SR_LANEID": laneid}
+        for k, axis in enumerate("XYZ"):
+            thread, lane = lane % launch.block[k], lane // launch.block[k]
+            self.special[f"SR_TID.{axis}"] = np.tile(thread, len(blocks)).astype(U32)
+            self.special[f"SR_CTAID.{axis}"] = np.repeat(blocks[:, k], padded).astype(U32)
+        self.registers, self.predicates = {}, {}
+        self.unknown = {}  # lanes in which a register holds data, by register
+        self.requests = defaultdict(lambda: [0, None, None, None])
+
+    def run(self):
+        """Run to the end.
+
+        Returns:
+            For each kind of access and pattern of addresses: the scope, 'read' or 'write', the
+            tensor's number (None in shared memory), bytes a lane, first bytes and active lanes, of
+            shape (warps, 32), wavefronts that each warp takes beside those of the banks, and how
+            often it happened.
+        """
+        where, alive = np.zeros(len(self.alive), np.int64), self.alive.copy()
+        k = 0  # where all threads are that have not ended; None while they are apart
+        for _ in range(MOST_STEPS):
+            if not alive.any():
+                return self._found()
+            at = int(where[alive].min()) if k is None else k
+            here = alive & (where == at) if k is None else alive
+            jumps, ends = self._step(at, here)
+            alive = alive & ~ends
+            if k is None or jumps.any():
+                if k is not None:
+                    where[:] = at
+                where[here] = at + 1
+                where[jumps] = self.jump.get(at, at + 1)
+                rest = where[alive]
+                k = int(rest[0]) if len(rest) and (rest == rest[0]).all() else None
+            else:
+                k = at + 1
+        raise NotImplementedError(f"the kernel has not ended after {MOST_STEPS} instructions")
+
+    def _step(self, k, here):
+        """Execute an instruction; which threads jump, and which end."""
+        instruction, nobody = self.code[k], self.nobody
+        active = here
+        if instruction.guard:
+            name, negated = instruction.guard
+            self._check(instruction, [name], here)
+            active = here & (self._predicate(name) ^ negated)
+        if k in self.ends:
+            return nobody, active
+        if k in self.jump:
+            return active, nobody
+        if k in self.memory:
+            self._request(k, instruction, active)
+        else:
+            self._execute(k, active)
+        return nobody, nobody
+
+    def _found(self):
+        return [(*key[:4], *entry[1:], entry[0]) for key, entry in self.requests.items()]
+
+    def _execute(self, k, active):
+        step, reads, writes = self.steps[k]
+        tainted = [self.unknown[n] for n in reads if n in self.unknown]
+        results = {} if step is None else step(self)
+        for name in writes:
+            kept = self.predicates if "P" in name else self.registers
+            if name in results:
+                value, old = results[name], kept.get(name)
+                everyone = old is None or active.all()
+                kept[name] = value if everyone else np.where(active, value, old)
+            if tainted or name not in results or name in self.unknown:
+                taint = active & (name not in results)
+                for lanes in tainted:
+                    taint = taint | (lanes & active)
+                self._taint(name, taint, active)
+
+    def _taint(self, name, taint, active):
+        lanes = taint | (self.unknown.get(name, False) & ~active)
+        if np.any(lanes):
+            self.unknown[name] = lanes
+        else:
+            self.unknown.pop(name, None)
+
+    def _check(self, instruction, names, active):
+        for name in names:
+            if name in self.unknown and (self.unknown[name] & active).any():
+                raise NotImplementedError(
+                    f"{name} of {instruction.opcode} {', '.join(instruction.operands)} at "
+                    f"{instruction.address:#x} depends on data, or on an instruction not followed"
+                )
+
+    def _request(self, k, instruction, active):
+        if not active.any():
+            return
+        accesses, reads = self.memory[k]
+        self._check(instruction, reads, active)
+        found = [
+            (scope, kind, *self._first(scope, place, instruction, active))
+            for (scope, kind), place in accesses
+        ]
+        slower = self._slower(instruction, found, active)
+        for scope, kind, tensor, first in found:
+            more = slower if scope == "shared" else 0
+            key = (scope, kind, tensor, instruction.width)
+            entry = self.requests[(*key, first.tobytes(), active.tobytes(), _bytes(more))]
+            entry[0] += 1
+            if entry[1] is None:
+                entry[1:] = first.reshape(-1, WARP), active.reshape(-1, WARP), more
+        for name in self.steps[k][2]:
+            self._taint(name, active, active)  # what it loads is data
+
+    def _first(self, scope, place, instruction, active):
+        """The number of the tensor, and each lane's first byte in it, from a whole line on."""
+        first, tensor = self._address(place), None
+        if scope == "global":
+            tensor = int(first[active.argmax()]) // TENSOR - 1
+            first = first - (tensor + 1) * TENSOR
+            inside = (first[active] >= 0) & (first[active] < TENSOR)
+            if not (inside.all() and 0 <= tensor < len(self.arguments)):
+                raise NotImplementedError(
+                    f"{instruction.opcode} at {instruction.address:#x} leaves its tensor"
+                )
+        first = np.where(active, first, 0)
+        first -= np.min(first, where=active, initial=2**62) // (WORD * BANKS) * (WORD * BANKS)
+        return tensor, np.where(active, first, 0)
+
+    def _slower(self, instruction, found, active):
+        """Wavefronts that cp.async needs beside those of its store, in each warp; 0 for others.
+
+        A copy that goes through the L1 cache takes one for each line after the first. No document
+        says so; it is what an H200 counts (tools/validate_access.py).
+        """
+        if len(found) < 2 or "BYPASS" in instruction.parts:
+            return 0
+        first = next(first for scope, _, _, first in found if scope == "global")
+        lanes = (-1, WARP)
+        lines = sectors(first.reshape(lanes), active.reshape(lanes), instruction.width, LINE)
+        return np.maximum(lines - 1, 0)
+
+    def _address(self, place):
+        total = np.zeros(len(self.alive), S64)
+        for name, wide, factor in place:
+            if factor is None:
+                total += int(name, 0)
+            elif wide:
+                total += self._wide(name).astype(S64)
+            else:
+                total += self.value(name).astype(S64) * factor
+        return total
+
+    def value(self, operand):
+        """An operand's 32 bits in each thread."""
+        operand = operand.removesuffix(".reuse")
+        if operand.startswith("-"):
+            return (U32(0) - self.value(operand[1:])).astype(U32)
+        if operand.startswith("~"):
+            return ~self.value(operand[1:])
+        name = operand.partition(".")[0]
+        if name in ("RZ", "URZ"):
+            return self.zero
+        if name.startswith(("R", "UR")) and name in self.registers:
+            return self.registers[name]
+        if name.startswith(("R", "UR")):
+            return self.zero  # never set; in `unknown`, should it matter
+        if operand.startswith("c["):
+            return self._constant(operand)
+        return np.full(len(self.zero), int(operand, 0) & 0xFFFFFFFF, U32)
+
+    def _constant(self, operand):
+        at = int(operand[operand.rindex("[") + 1 : -1], 0)
+        number, high = divmod(at - self.parameters, 8)
+        if not 0 <= number < len(self.arguments):
+            return self.zero  # of the launch itself, such as the stack's address
+        word = (number + 1) * TENSOR >> (32 if high else 0)
+        return np.full(len(self.zero), word & 0xFFFFFFFF, U32)
+
+    def _wide(self, operand):
+        """The 64 bits of a register and the next one, of a constant, or of a number."""
+        operand = operand.removesuffix(".reuse")
+        if operand in ("RZ", "URZ"):
+            return self.zero.astype(U64)
+        if match := re.fullmatch(r"(U?R)(\d+)(?:\.64)?", operand):
+            low, high = (
+                self.value(match[1] + match[2]),
+                self.value(f"{match[1]}{int(match[2]) + 1}"),
+            )
+        elif operand.startswith("c["):
+            at = int(operand[operand.rindex("[") + 1 : -1], 0)
+            low, high = self._constant(operand), self._constant(f"c[0x0][{at + 4:#x}]")
+        else:
+            return np.full(len(self.zero), int(operand, 0) & 0xFFFFFFFFFFFFFFFF, U64)
+        return low.astype(U64) | (high.astype(U64) << U64(32))
+
+    def _predicate(self, operand):
+        name = operand.removeprefix("!")
+        value = np.ones(len(self.zero), bool)
+        if name not in ("PT", "UPT"):
+            value = self.predicates.get(name, ~value)
+        return ~value if operand.startswith("!") else value
+
+
+def _bytes(value):
+    return np.asarray(value).tobytes()
+
+
+def _place(operand):
+    """The address in an operand: (register or number, whether it has 64 bits, factor)."""
+    text = operand[operand.rindex("[") + 1 : operand.rindex("]")]
+    parts = []
+    for part in text.split("+"):
+        name, _, suffix = part.partition(".")
+        if not name.startswith(("R", "UR")):
+            parts.append((part, False, None))
+            continue
+        wide = suffix == "64" or (name.startswith("UR") and ".64" in text)
+        parts.append((name, wide, int(suffix[1:]) if suffix.startswith("X") else 1))
+    return parts
+
+
+def _signed(value):
+    return value.astype(U32).view(np.int32).astype(S64)
+
+
+def _compiled(i):
+    """A function of the machine that gives an instruction's results by register, or None."""
+    make = _INSTRUCTIONS.get(i.name)
+    if make is None or i.name in sass.JUMPS or i.name in sass.MEMORY:
+        return None
+    results, sources, carries = _sorted_operands(i)
+    return lambda machine: make(machine, i, results, sources, carries)
+
+
+def _sorted_operands(i):
+    """Operands as results (registers and predicates), sources, and predicates that follow them."""
+    results, rest = [i.operands[0]], list(i.operands[1:])
+    while rest and re.fullmatch(r"U?P(T|\d)", rest[0]) and not i.name.endswith("SEL"):
+        results.append(rest.pop(0))
+    carries = []
+    while rest and re.fullmatch(r"!?U?P(T|\d)", rest[-1]):
+        carries.insert(0, rest.pop())
+    return results, rest, carries
+
+
+def _named(results, value, carry=None):
+    """Results by name: the register, and the first predicate, which takes the carry."""
+    found = {results[0]: value.astype(U32)}
+    if carry is not None and len(results) > 1:
+        found[results[1]] = carry
+    return found
+
+
+def _pair(name, value):
+    kind, number = re.match(r"(U?R)(\d+)", name).groups()
+    return {
+        name: (value & U64(0xFFFFFFFF)).astype(U32),
+        f"{kind}{int(number) + 1}": (value >> U64(32)).astype(U32),
+    }
+
+
+def _move(m, i, results, sources, carries):
+    return _named(results, m.value(sources[0]))
+
+
+def _special(m, i, results, sources, carries):
+    if sources[0] not in m.special:
+        return {}
+    value = m.special[sources[0]]
+    if i.name == "CS2R" and "32" not in i.parts:
+        return _pair(results[0], value.astype(U64))
+    return _named(results, value)
+
+
+def _load_constant(m, i, results, sources, carries):
+    if i.width == 8:
+        return _pair(results[0], m._wide(sources[0]))
+    return _named(results, m.value(sources[0]))
+
+
+def _multiply(m, i, results, sources, carries):
+    a, b, c = sources
+    signed = "U32" not in i.parts
+    if "WIDE" in i.parts:
+        x, y = (_signed(m.value(s)) if signed else m.value(s).astype(S64) for s in (a, b))
+        return _pair(results[0], (x * y).astype(U64) + m._wide(c))
+    if "HI" in i.parts:  # of the same 64 bits
+        kind = S64 if signed else U64
+        x, y = ((_signed(m.value(s)) if signed else m.value(s)).astype(kind) for s in (a, b))
+        total = (x * y).astype(U64) + m._wide(c)
+        return _named(results, total.view(kind) >> kind(32))
+    total = m.value(a).astype(U64) * m.value(b).astype(U64) + m.value(c).astype(U64)
+    for carry in carries:
+        total = total + m._predicate(carry).astype(U64)
+    return _named(results, total & U64(0xFFFFFFFF))
+
+
+def _add(m, i, results, sources, carries):
+    total = m.zero.astype(U64)
+    for source in sources:
+        if source.startswith("-"):  # as complement and one, which is how the carry comes out
+            total = total + (~m.value(source[1:])).astype(U64) + U64(1)
+        else:
+            total = total + m.value(source).astype(U64)
+    for carry in carries:
+        total = total + m._predicate(carry).astype(U64)
+    if len(results) > 2:
+        return {}  # two carries
+    return _named(results, total & U64(0xFFFFFFFF), (total >> U64(32)) > 0)
+
+
+def _shift_and_add(m, i, results, sources, carries):
+    a, b, *others = sources
+    shift = U64(int(others[-1], 0))
+    if a.startswith("-"):
+        return {}
+    low = m.value(a).astype(U64)
+    if "HI" not in i.parts:
+        total = ((low << shift) & U64(0xFFFFFFFF)) + m.value(b).astype(U64)
+        return _named(results, total & U64(0xFFFFFFFF), (total >> U64(32)) > 0)
+    wide = _signed(m.value(a)).astype(U64)
+    if "SX32" not in i.parts:
+        wide = low | (m.value(others[0]).astype(U64) << U64(32))
+    total = ((wide << shift) >> U64(32)) + m.value(b).astype(U64)
+    for carry in carries:
+        total = total + m._predicate(carry).astype(U64)
+    return _named(results, total & U64(0xFFFFFFFF), (total >> U64(32)) > 0)
+
+
+def _shift(m, i, results, sources, carries):
+    low, by, high = sources
+    shift, signed = m.value(by).astype(U64) & U64(63), "S32" in i.parts or "S64" in i.parts
+    wide = m.value(low).astype(U64) | (m.value(high).astype(U64) << U64(32))
+    if "L" in i.parts:
+        wide = wide << shift
+    elif signed:
+        wide = (wide.view(S64) >> shift.astype(S64)).view(U64)
+    else:
+        wide = wide >> shift
+    return _named(results, (wide >> U64(32)) if "HI" in i.parts else wide & U64(0xFFFFFFFF))
+
+
+def _logic(m, i, results, sources, carries):
+    *register, a, b, c, table = sources
+    value = _looked_up(table, [m.value(s) for s in (a, b, c)])
+    if not register:
+        return _named(results, value)
+    # With a predicate before the register: whether any bit is left.
+    if "PAND" in i.parts or (carries != ["!PT"] and carries != ["!UPT"]):
+        return {}
+    return {results[0]: value != 0, register[0]: value.astype(U32)}
+
+
+def _looked_up(table, values):
+    """Bit by bit, what the table of eight bits has for the bits of three values."""
+    total = np.zeros_like(values[0])
+    for case in range(8):
+        if int(table, 0) >> case & 1:
+            a, b, c = (v if case & bit else ~v for v, bit in zip(values, (4, 2, 1), strict=True))
+            total |= a & b & c
+    return total
+
+
+_COMPARE = {
+    "LT": operator.lt, "LE": operator.le, "GT": operator.gt,
+    "GE": operator.ge, "EQ": operator.eq, "NE": operator.ne,
+}  # fmt: skip
+
+
+def _compare(m, i, results, sources, carries):
+    if "EX" in i.parts or len(carries) != 1:
+        return {}
+    a, b = (m.value(s).astype(S64) if "U32" in i.parts else _signed(m.value(s)) for s in sources)
+    met = next(_COMPARE[p] for p in i.parts if p in _COMPARE)(a, b)
+    other = m._predicate(carries[0])
+    join = next(p for p in i.parts if p in ("AND", "OR", "XOR"))
+    join = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}[join]
+    found = {results[0]: join(met, other)}
+    if len(results) > 1:
+        found[results[1]] = join(~met, other)
+    return found
+
+
+def _predicate_logic(m, i, results, sources, carries):
+    *operands, table = i.operands[2:6]
+    total = _looked_up(table, [m._predicate(operand) for operand in operands])
+    return {i.operands[0]: total} if i.operands[1] in ("PT", "UPT") else {}
+
+
+def _pack(m, i, results, sources, carries):
+    if i.opcode != "P2R":
+        return {}
+    register, mask = i.operands[2:]
+    total = m.value(register) & ~U32(int(mask, 0))
+    for name, bit in i.packed().items():
+        total = total | (m._predicate(name).astype(U32) << U32(bit))
+    return {i.operands[0]: total}
+
+
+def _select(m, i, results, sources, carries):
+    return _named(results, np.where(m._predicate(carries[0]), *map(m.value, sources)))
+
+
+def _least(m, i, results, sources, carries):
+    signed = "U32" not in i.parts
+    a, b = (_signed(m.value(s)) if signed else m.value(s).astype(S64) for s in sources)
+    least = np.where(m._predicate(carries[0]), np.minimum(a, b), np.maximum(a, b))
+    return _named(results, least & 0xFFFFFFFF)
+
+
+def _permute(m, i, results, sources, carries):
+    """PRMT: each byte of the result is one of the eight bytes of two registers, by a digit."""
+    low, digits, high = sources
+    if len(i.parts) > 1 or not digits.startswith("0x"):
+        return {}
+    both = m.value(low).astype(U64) | (m.value(high).astype(U64) << U64(32))
+    total = np.zeros_like(both)
+    for k in range(4):
+        digit = int(digits, 0) >> 4 * k & 0xF
+        byte = both >> U64(8 * (digit & 7)) & U64(0xFF)
+        if digit > 7:  # its sign, eight times
+            byte = (byte >> U64(7)) * U64(0xFF)
+        total |= byte << U64(8 * k)
+    return _named(results, total)
+
+
+def _halves(m, i, results, sources, carries):
+    """HFMA2 with a product of zeros puts two float16 numbers into a register: a constant."""
+    if not all(s.lstrip("-") == "RZ" for s in sources[:2]):
+        return {}
+    high, low = (int(np.float16(s).view(np.uint16)) for s in sources[2:])
+    return _named(results, np.full(len(m.zero), high << 16 | low, U32))
+
+
+_INSTRUCTIONS = {
+    "MOV": _move, "UMOV": _move, "S2R": _special, "S2UR": _special, "CS2R": _special,
+    "LDC": _load_constant, "ULDC": _load_constant, "IMAD": _multiply, "UIMAD": _multiply,
+    "IADD3": _add, "UIADD3": _add, "VIADD": _add, "LEA": _shift_and_add, "ULEA": _shift_and_add,
+    "SHF": _shift, "USHF": _shift, "LOP3": _logic, "ULOP3": _logic, "ISETP": _compare,
+    "UISETP": _compare, "PLOP3": _predicate_logic, "SEL": _select, "USEL": _select,
+    "IMNMX": _least, "VIMNMX": _least, "HFMA2": _halves, "PRMT": _permute,
+    "P2R": _pack,
+}  # fmt: skip

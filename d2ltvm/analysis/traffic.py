@@ -1,0 +1,335 @@
+"""What a kernel does to memory, worked out from its lowered form without running it.
+
+The unit of global memory is a sector of 32 bytes, that of shared memory a pass over its 32 banks. A
+warp's 32 lanes make one request for each load or store. What each request costs follows from the
+lanes' addresses, and these from the index expressions of the kernel in hand.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from d2ltvm.analysis import accesses, coalescing, sass, sass_interpreter
+from d2ltvm.compiler import cubin, lowering
+from d2ltvm.system import devices
+
+MOST_LANES = 2**15  # threads whose machine code is executed together
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a launch moves between one tensor and its threads.
+
+    Attributes:
+        tensor: its name.
+        scope: 'global' or 'shared'.
+        kind: 'read' or 'write'.
+        width: bytes that one thread moves in one access.
+        requests: instructions, counted once a warp.
+        sectors: 32-byte sectors that the requests touch; 0 in shared memory.
+        lines: 128-byte lines of the L1 cache that they touch; likewise.
+        wavefronts: passes over the banks that the requests take; 0 in global memory.
+        conflicts: passes that different words in one bank add; likewise.
+    """
+
+    tensor: str
+    scope: str
+    kind: str
+    width: int
+    requests: int
+    sectors: int
+    lines: int
+    wavefronts: int
+    conflicts: int
+
+
+class Table(tuple):
+    """`Traffic` of every tensor, which prints as a table."""
+
+    def total(self, kind, scope="global"):
+        """Requests of all tensors, for 'read' or 'write', and what they cost.
+
+        Returns:
+            Requests and sectors; in shared memory requests, wavefronts and conflicts.
+        """
+        rows = [t for t in self if (t.kind, t.scope) == (kind, scope)]
+        fields = ("requests", *(("sectors",) if scope == "global" else ("wavefronts", "conflicts")))
+        return tuple(sum(getattr(t, field) for t in rows) for field in fields)
+
+    def __str__(self):
+        parts = (
+            _lines([t for t in self if t.scope == scope], _COLUMNS[scope]) for scope in _COLUMNS
+        )
+        return "\n\n".join(filter(None, parts))
+
+
+# Of each table: a column's title, its width, and what of a `Traffic` stands in it.
+_COLUMNS = {
+    "global": (
+        ("requests", 12, lambda t: f"{t.requests:,}"),
+        ("sectors", 12, lambda t: f"{t.sectors:,}"),
+        ("sectors/request", 17, lambda t: f"{t.sectors / max(t.requests, 1):.2f}"),
+    ),
+    "shared": (
+        ("requests", 12, lambda t: f"{t.requests:,}"),
+        ("wavefronts", 15, lambda t: f"{t.wavefronts:,}"),
+        ("conflicts", 15, lambda t: f"{t.conflicts:,}"),
+        ("wavefronts/request", 20, lambda t: f"{t.wavefronts / max(t.requests, 1):.2f}"),
+    ),
+}
+
+
+def _lines(rows, columns):
+    """Rows as a table; '' where there are none."""
+    if not rows:
+        return ""
+    wide = max([10, *(len(f"{t.kind} {t.tensor}") + 1 for t in rows)])
+    titles = "".join(f" {title:>{width - 1}}" for title, width, _ in columns)
+    lines = [f"{'':{wide}}{'bytes':>6}{titles}"]
+    for t in rows:
+        cells = "".join(f" {cell(t):>{width - 1}}" for _, width, cell in columns)
+        lines.append(f"{f'{t.kind} {t.tensor}':{wide}}{t.width:>6}{cells}")
+    return "\n".join(lines)
+
+
+def traffic(sch, arch=None, config=None):
+    """What a schedule's kernel asks of global and of shared memory.
+
+    >>> print(d2ltvm.traffic(sch))
+                   bytes    requests     sectors  sectors/request
+    read A             4      65,536     262,144             4.00
+    ...
+
+    Without `arch` it is what TVM's code says. A load is counted once where the compiler could keep
+    its value in a register: in a loop that neither changes its address or guard nor writes to its
+    tensor, and where the same load has just been made. With `arch` it is what the machine code
+    does: the kernel is compiled, and the integer instructions that make up its addresses are
+    executed. There the compiler has joined accesses to neighbouring elements, kept values in
+    registers and left out what nobody needs. Tensors in shared memory cannot be told apart then.
+
+    Tensors are taken to start at a multiple of 256 bytes. Caches are not modelled: a sector that
+    two requests touch counts twice.
+
+    Args:
+        sch: a schedule whose loops are bound to blocks and threads, or as for `d2ltvm.build`.
+        arch: None, or an architecture such as 'sm_80' or 'sm_90', to look at its machine code.
+        config: options of TVM's PassContext.
+
+    Returns:
+        A `Table` of `Traffic`, by scope, kind and tensor.
+
+    Raises:
+        NotImplementedError: the kernel holds something that is not understood here, such as an
+            index that depends on data, or spills to local memory.
+        ValueError: NVRTC does not know `arch`.
+    """
+    if arch is None:
+        return of_lowered(_as_written(sch, config))
+    lowered = lowering.lower(lowering.as_module(sch), devices.as_target(arch), config)
+    return compiled(lowered, arch)
+
+
+def _as_written(sch, config=None):
+    """A lowered kernel whose accesses are all loads and stores: none is a call of cp.async."""
+    target = devices.as_target("sm_80")
+    return lowering.lower(lowering.as_module(sch), target, config, asynchronous=False)
+
+
+def compiled(lowered, arch, code=None):
+    """`traffic` of a `lowering.Lowered`, from its machine code: a cubin, or compiled here."""
+    if len(lowered.launches) != 1:
+        names = ", ".join(launch.name for launch in lowered.launches)
+        raise NotImplementedError(f"machine code of several kernels: {names}")
+    (launch,) = lowered.launches
+    code = sass.parse(cubin.disassemble(code or cubin.compile_cubin(lowered.source, arch)))
+    code = sass.needed(code)
+    (launched,) = _launched(lowered)
+    blocks, often = launched.block_classes()
+    found, step = {}, max(1, MOST_LANES // math.prod(launch.block))
+    for k in range(0, len(blocks), step):
+        some = sass_interpreter.Machine(code, launch, blocks[k : k + step], arch)
+        for scope, kind, tensor, width, first, active, more, count in some.run():
+            name = launch.args[tensor] if scope == "global" else "shared"
+            site = (name, scope, kind, width)
+            times = count * np.repeat(often[k : k + step], len(first) // len(blocks[k : k + step]))
+            _count(found, site, first, active, times, more)
+    return _table(found, lowered)
+
+
+def of_lowered(lowered):
+    """`traffic` of a `lowering.Lowered`, for a target of kind cuda or opencl."""
+    found = {}
+    for launched in _launched(lowered):
+        for site in _executed(launched.walk):
+            key = (site.tensor, site.scope, site.kind, site.width)
+            for requests in launched.requests(site, rounds(site, launched.walk)):
+                _count(found, key, *requests)
+    return _table(found, lowered)
+
+
+def _launched(lowered):
+    return [
+        coalescing.Launched(accesses.Walk(lowered.device_functions[launch.name].body), launch)
+        for launch in lowered.launches
+    ]
+
+
+def _table(found, lowered):
+    order = {p.name: k for k, p in enumerate(lowered.params)}
+    rows = [Traffic(*key, *map(int, counts)) for key, counts in found.items()]
+    rows.sort(key=lambda t: (t.scope, t.kind, order.get(t.tensor, len(order)), t.tensor, t.width))
+    return Table(rows)
+
+
+def sectors(sch, config=None):
+    """Requests and sectors of every global tensor a schedule's kernel touches.
+
+    >>> print(d2ltvm.sectors(alternate_parallel(2048)))
+               bytes    requests     sectors  sectors/request
+    read A         4     131,072     131,072             1.00
+    ...
+
+    The part of `traffic` that belongs to global memory; see there for arguments and errors.
+    """
+    return Table(t for t in traffic(sch, config=config) if t.scope == "global")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the lanes of one warp ask for together.
+
+    Attributes:
+        tensor: name of the buffer.
+        scope: 'global' or 'shared'.
+        kind: 'read' or 'write'.
+        width: bytes that a lane asks for.
+        first: first byte of each lane that asks, by lane.
+        cost: sectors in global memory, wavefronts in shared memory.
+    """
+
+    tensor: str
+    scope: str
+    kind: str
+    width: int
+    first: dict
+    cost: int
+
+
+def request(sch, tensor, kind="read", number=0):
+    """A request that a warp makes for a tensor, to be drawn with `d2ltvm.draw_requests`.
+
+    >>> d2ltvm.request(transpose(64), "tile").cost
+    32
+
+    Args:
+        sch: as for `traffic`.
+        tensor: name of the buffer, as `traffic` prints it.
+        kind: 'read' or 'write'.
+        number: which of the loads or stores of that tensor, in the order of the code.
+
+    Returns:
+        A `Request`: one of those that cost most there, with the most lanes. Addresses are right up
+        to a whole number of lines of 128 bytes, in shared memory of words.
+
+    Raises:
+        ValueError: the kernel has no such load or store.
+        NotImplementedError: as for `traffic`.
+    """
+    lowered = _as_written(sch)
+    places = [(launched, site) for launched in _launched(lowered) for site in launched.walk.sites]
+    found = [(m, site) for m, site in places if (site.tensor, site.kind) == (tensor, kind)]
+    if not 0 <= number < len(found):
+        names = ", ".join(sorted({f"{site.kind} {site.tensor}" for _, site in places}))
+        raise ValueError(f"there is no {kind} {number} of {tensor!r}; there are: {names}")
+    launched, site = found[number]
+    return max(_requests(launched, site), key=lambda r: (r.cost, len(r.first)))
+
+
+def touched(sch, tensor, kind="read", block=(0, 0, 0)):
+    """How often a block of threads reads or writes each element of a tensor in global memory.
+
+    >>> d2ltvm.touched(matmul_shared(64, 64, 64), "C", "write").sum()
+    1024
+
+    To be drawn with `d2ltvm.draw_touched`: the tile in its tensor. It is what TVM's code says.
+
+    Args:
+        sch: as for `traffic`.
+        tensor: name of a tensor that the kernel takes.
+        kind: 'read' or 'write'.
+        block: blockIdx.x, .y and .z.
+
+    Returns:
+        An array of int64, of the tensor's shape.
+
+    Raises:
+        ValueError: the kernel takes no such tensor, has no such access to it, or no such block.
+        NotImplementedError: as for `traffic`, or the block makes too many accesses to list.
+    """
+    lowered = _as_written(sch)
+    params = {p.name: p for p in lowered.params}
+    if tensor not in params:
+        raise ValueError(f"tensor is {tensor!r}; the kernel takes {', '.join(params)}")
+    counts = np.zeros(math.prod(params[tensor].shape), np.int64)
+    for launched in _launched(lowered):
+        grid = launched.launch.grid
+        if len(block) != 3 or not all(0 <= b < g for b, g in zip(block, grid, strict=True)):
+            raise ValueError(f"block is {block}; the grid is {grid}")
+        for site in launched.walk.sites:
+            if (site.tensor, site.kind) == (tensor, kind):
+                for first in launched.addresses(site, block):
+                    counts += np.bincount(first, minlength=len(counts))
+    if not counts.any():
+        raise ValueError(f"kind is {kind!r}; block {block} makes no such access to {tensor}")
+    return counts.reshape(params[tensor].shape)
+
+
+def _requests(launched, site):
+    for first, active, _ in launched.requests(site, site.loops):
+        if site.scope == "global":
+            costs = coalescing.sectors(first, active, site.width)
+        else:
+            costs = coalescing.wavefronts(first, active, site.width, site.kind)[0]
+        best = np.argmax(costs * (coalescing.WARP + 1) + active.sum(axis=1))
+        lanes = {int(k): int(first[best, k]) for k in np.flatnonzero(active[best])}
+        yield Request(site.tensor, site.scope, site.kind, site.width, lanes, int(costs[best]))
+
+
+def rounds(site, walk):
+    """Names of the loops around a load or store in whose every round it has to happen.
+
+    A store always does. A load need not where its value can stay in a register.
+    """
+    if site.kind == "write":
+        return site.loops
+    shared = walk.barriers if site.scope == "shared" else ()
+    return tuple(
+        loop
+        for loop in site.loops
+        if loop in site.variables or site.tensor in walk.written[loop] or loop in shared
+    )
+
+
+def _executed(walk):
+    """The sites, without loads of what a thread has loaded just before."""
+    held = set()
+    for site in walk.sites:
+        load = (site.tensor, site.index, site.guards, site.lanes, site.loops, site.epoch)
+        if site.kind == "write" or load not in held:
+            held.add(load)
+            yield site
+
+
+def _count(found, key, first, active, counts, more=0):
+    """Add what requests cost to the totals of a tensor; `more` wavefronts than the banks need."""
+    _, scope, kind, width = key
+    total = found.setdefault(key, [0, 0, 0, 0, 0])
+    total[0] += (active.any(axis=1) * counts).sum()
+    if scope == "global":
+        total[1] += (coalescing.sectors(first, active, width) * counts).sum()
+        total[2] += (coalescing.sectors(first, active, width, coalescing.LINE) * counts).sum()
+    else:
+        passes, conflicts = coalescing.wavefronts(first, active, width, kind)
+        total[3] += ((passes + more) * counts).sum()
+        total[4] += ((conflicts + more) * counts).sum()

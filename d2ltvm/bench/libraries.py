@@ -1,0 +1,122 @@
+"""The libraries that kernels are compared with, imported with care: MXNet, and PyTorch with cuDNN.
+
+MXNet stopped at 1.9.1, in 2022. Three things follow, and all of them are dealt with here:
+
+- It says `np.bool`, which NumPy removed in 1.24. `mxnet()` puts the name back before the import.
+- It reads names that NumPy 2 removed, so that under NumPy 2 it cannot be imported at all.
+- Its newest wheel for GPUs has machine code for the architectures in `MXNET_ARCHS` and no PTX, so
+  that it cannot start a kernel on a GPU whose major version is newer.
+"""
+
+import warnings
+
+import numpy as np
+
+from d2ltvm.errors import MissingError
+from d2ltvm.system import devices
+
+# Read off mxnet-cu112 1.9.1 with `cuobjdump --list-elf`; `--list-ptx` is empty.
+MXNET_ARCHS = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
+
+
+def mxnet():
+    """MXNet, imported beside TVM.
+
+    >>> mx = d2ltvm.mxnet()
+    >>> mx.nd.ones((2, 2))
+
+    Raises:
+        MissingError: it is not installed, or NumPy is too new for it.
+    """
+    if int(np.__version__.split(".")[0]) >= 2:
+        raise MissingError(
+            f"MXNet 1.9.1 cannot be imported under NumPy {np.__version__}",
+            "every kernel, with NumPy as the baseline",
+            "pip install 'numpy==1.26.4' 'mxnet==1.9.1'",
+        )
+    if "bool" not in np.__dict__:
+        np.bool = np.bool_
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a library that nobody will mend any more
+            import mxnet
+    except ImportError as error:
+        raise MissingError(
+            "MXNet is not installed",
+            "every kernel, with NumPy as the baseline",
+            "pip install 'mxnet==1.9.1'",
+        ) from error
+    return mxnet
+
+
+def mxnet_context(ctx="cpu"):
+    """The MXNet context for 'cpu' or 'gpu'.
+
+    Args:
+        ctx: 'cpu', or 'gpu', which wants a build of MXNet for GPUs with code for this one.
+
+    Raises:
+        ValueError: `ctx` is neither.
+        MissingError: MXNet is not there, sees no GPU, or has no code for it.
+    """
+    if ctx not in ("cpu", "gpu"):
+        raise ValueError(f"ctx is {ctx!r}; allowed: 'cpu', 'gpu'")
+    mx = mxnet()
+    if ctx == "cpu":
+        return mx.cpu()
+    capability = devices.capability()
+    if mx.context.num_gpus() == 0 or capability is None:
+        raise MissingError(
+            "this build of MXNet sees no GPU",
+            "ctx='cpu', and PyTorch as the baseline on a GPU",
+            "pip install 'mxnet-cu112==1.9.1', with CUDA 11.2, cuDNN 8 and NCCL beside it",
+        )
+    problem = mxnet_gpu_problem(capability)
+    if problem:
+        raise MissingError(
+            problem,
+            "PyTorch as the baseline on this GPU",
+            "pip install torch, which has code for it",
+        )
+    return mx.gpu()
+
+
+def mxnet_gpu_problem(capability):
+    """Why MXNet's GPU wheel cannot run on a GPU of this compute capability.
+
+    >>> mxnet_gpu_problem((9, 0))
+    'MXNet 1.9.1 has no code for compute capability 9.0, and no PTX to make it from'
+
+    Machine code runs on its own major version, from its own minor version on (CUDA C++ Programming
+    Guide, "Binary Compatibility").
+
+    Args:
+        capability: a pair of int.
+
+    Returns:
+        One line, or None where it can.
+    """
+    major, minor = capability
+    if any(major == m and minor >= n for m, n in MXNET_ARCHS):
+        return None
+    capability = f"compute capability {major}.{minor}"
+    return f"MXNet 1.9.1 has no code for {capability}, and no PTX to make it from"
+
+
+def torch_cuda():
+    """PyTorch, where it is installed and sees a GPU.
+
+    Raises:
+        MissingError: it is not installed, or sees no GPU.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingError(
+            "PyTorch is not installed", "every kernel, with no GPU baseline", "pip install torch"
+        ) from error
+    if not torch.cuda.is_available():
+        raise MissingError(
+            "PyTorch sees no GPU", "every kernel, on the CPU", "a machine with an NVIDIA GPU"
+        )
+    return torch

@@ -1,0 +1,218 @@
+"""Measurements that outlive the machine they were made on.
+
+A record says what was measured, on what, with which software and when. `measure` makes one where
+the device is present and reads the stored one where it is not. Records are JSON, one file a chapter
+and device: `book/measurements/<device>/<chapter>.json`. Nothing writes them but `measure`, on the
+device, when the environment variable D2LTVM_RECORD is 1, as `make record` sets it.
+"""
+
+import datetime
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from d2ltvm.errors import MissingError
+from d2ltvm.system import devices
+
+MEASUREMENTS = Path(__file__).resolve().parents[2] / "book" / "measurements"
+DEFAULT_DEVICE = "nvidia-h200"
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch", "mxnet")
+
+
+@dataclass
+class Record:
+    """What was measured, on what, and when.
+
+    >>> record = d2ltvm.load("vector_add/bandwidth")
+    >>> record.at("PyTorch", 2**26)
+    4360.2
+
+    Attributes:
+        name: chapter and measurement, such as 'vector_add/bandwidth'.
+        unit: unit of the series, such as 'GB/s'.
+        x: {'label': text, 'values': list of numbers or names}.
+        series: values by legend, each as long as `x['values']`; the median of the rounds.
+        spread: [lowest, highest] of the rounds for each value, by legend; may be empty.
+        notes: how it was measured, in a sentence.
+        device: {'name', 'driver', 'cuda'}; the last two are '' for a CPU.
+        software: version by package.
+        date: ISO date.
+        live: True for one that was measured just now.
+        missing: contenders whose library is not there: they have no series, and NaN for values.
+    """
+
+    name: str
+    unit: str
+    x: dict
+    series: dict
+    spread: dict = field(default_factory=dict)
+    notes: str = ""
+    device: dict = field(default_factory=dict)
+    software: dict = field(default_factory=dict)
+    date: str = ""
+    live: bool = False
+    missing: tuple = ()
+
+    def __post_init__(self):
+        size = len(self.x["values"])
+        wrong = [legend for legend, values in self.series.items() if len(values) != size]
+        if wrong:
+            raise ValueError(f"series {wrong} of {self.name} do not have {size} values as x has")
+
+    def __getitem__(self, legend):
+        if legend in self.missing:
+            return np.full(len(self.x["values"]), np.nan)
+        if legend not in self.series:
+            raise KeyError(f"{legend!r}; {self.name} has {', '.join(self.series)}")
+        return np.array(self.series[legend], dtype="float64")
+
+    def at(self, legend, x):
+        """The value of a series where the x axis is `x`."""
+        if x not in self.x["values"]:
+            raise KeyError(f"{x!r}; {self.name} has x = {self.x['values']}")
+        return float(self[legend][self.x["values"].index(x)])
+
+    @property
+    def values(self):
+        """The values of the x axis, as a NumPy array."""
+        return np.array(self.x["values"])
+
+    @property
+    def label(self):
+        """The label of the x axis."""
+        return self.x["label"]
+
+    @property
+    def caption(self):
+        """One line of provenance, for the foot of a figure."""
+        parts = [self.device["name"]]
+        if self.device["driver"]:
+            parts += [f"driver {self.device['driver']}", f"CUDA {self.device['cuda']}"]
+        parts.append(f"TVM {self.software.get('apache-tvm', 'unknown')}")
+        return f"{', '.join(parts)}; {'measured' if self.live else 'recorded'} {self.date}"
+
+
+def measure(name, run, device="cuda"):
+    """Measure where the device is, and look the record up where it is not.
+
+    >>> record = d2ltvm.measure("vector_add/bandwidth", lambda: d2ltvm.bench_together(...))
+
+    Args:
+        name: chapter and measurement, such as 'vector_add/bandwidth'.
+        run: function without arguments that measures, and returns what `bench_together` does: a
+            dict with `unit`, `x`, `series`, and perhaps `spread` and `notes`.
+        device: 'cuda', or 'cpu', which is always there.
+
+    Returns:
+        A `Record`. Where the GPU or a library that `run` needs is missing, it is the stored one,
+        and in the second case a line says so.
+
+    Raises:
+        ValueError: `device` or `name` is not as above.
+        MissingError: it cannot be measured here, and there is no record.
+    """
+    if device not in ("cuda", "cpu"):
+        raise ValueError(f"device is {device!r}; allowed: 'cuda', 'cpu'")
+    _split(name)
+    if device == "cuda" and not devices.has_cuda():
+        return load(name)
+    try:
+        result = run()
+    except MissingError as error:
+        if device == "cpu":
+            raise
+        print(f"not measured here, the record is shown instead: {error}")
+        return load(name)
+    missing = tuple(result.pop("missing", ()))
+    recording = os.environ.get("D2LTVM_RECORD") == "1" and device == "cuda"
+    if recording and missing:
+        raise MissingError(
+            f"{name} cannot be recorded without {', '.join(missing)}",
+            "measuring",
+            "pip install torch",
+        )
+    record = Record(
+        name=name,
+        device=devices.describe_device() if device == "cuda" else devices.describe_processor(),
+        software=_software(),
+        date=datetime.date.today().isoformat(),
+        live=True,
+        missing=missing,
+        **result,
+    )
+    if recording:
+        store(record)
+    return record
+
+
+def load(name, device=None):
+    """The stored record of a measurement.
+
+    >>> d2ltvm.load("vector_add/bandwidth").caption
+    'NVIDIA H200, driver 580.159.04, CUDA 13.0, TVM 0.27.0.post1; recorded 2026-11-21'
+
+    Args:
+        name: chapter and measurement.
+        device: folder under book/measurements, such as 'nvidia-h200', the default.
+
+    Raises:
+        MissingError: there is no such record.
+    """
+    chapter, short = _split(name)
+    path = MEASUREMENTS / (device or DEFAULT_DEVICE) / f"{chapter}.json"
+    stored = json.loads(path.read_text())["records"] if path.is_file() else []
+    for entry in stored:
+        if entry["name"] == short:
+            return Record(**{**entry, "name": name})
+    has = ", ".join(f"{chapter}/{e['name']}" for e in stored) or "none of this chapter"
+    raise MissingError(
+        f"no record {name!r} for {device or DEFAULT_DEVICE}", f"the records there are: {has}",
+        "`make record` on a machine with that GPU",
+    )  # fmt: skip
+
+
+def store(record):
+    """Write a record into its chapter's file, in place of an older one of that name."""
+    chapter, short = _split(record.name)
+    path = MEASUREMENTS / slug(record.device["name"]) / f"{chapter}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = json.loads(path.read_text())["records"] if path.is_file() else []
+    entry = {**asdict(record), "name": short}
+    del entry["live"], entry["missing"]  # it is neither, once it is stored
+    records = [r for r in records if r["name"] != short] + [entry]
+    text = json.dumps({"records": sorted(records, key=lambda r: r["name"])}, indent=1)
+    # A list of numbers on one line: a diff then shows one line for each series.
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda m: " ".join(m.group().split()), text)
+    partial = path.with_suffix(".partial")
+    partial.write_text(text + "\n")
+    partial.replace(path)
+
+
+def slug(device):
+    """The folder for a device: 'NVIDIA H200' is 'nvidia-h200'."""
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+
+
+def _split(name):
+    if not re.fullmatch(r"[a-z0-9_]+/[a-z0-9_]+", name):
+        raise ValueError(f"name is {name!r}; 'chapter/measurement' in lower case is allowed")
+    return name.split("/")
+
+
+def _software():
+    versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.backends.cudnn.is_available():
+        versions["cudnn"] = str(torch.backends.cudnn.version())
+    return versions

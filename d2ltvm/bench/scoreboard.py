@@ -1,0 +1,250 @@
+"""The scoreboard: each workload of the book, the library and the book's best kernel, side by side.
+
+`python -m d2ltvm bench` prints it. What has a GPU is measured on the GPU, and comes from the
+records where there is none; what runs on the CPU is measured every time.
+"""
+
+import argparse
+import json
+import math
+import sys
+from dataclasses import dataclass
+
+from d2ltvm.bench import contenders, hopper_layers
+from d2ltvm.bench.contenders import tvm_add
+from d2ltvm.bench.records import measure
+from d2ltvm.bench.run import bench_together
+from d2ltvm.compute.data import bcast_data, get_abc
+from d2ltvm.errors import MissingError
+from d2ltvm.figures import bars
+from d2ltvm.schedules import elementwise
+
+OURS = "TVM, this book"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One line of the scoreboard.
+
+    Attributes:
+        key: name of the record, after 'scoreboard/'.
+        title: what it is, for people.
+        size: the one size it is measured at.
+        device: 'cuda' or 'cpu'.
+        data: function of the size that gives the arrays.
+        library: name of the library, and the contender for it.
+        contender: the book's kernel, as a contender.
+        gigabytes: function of the size: what one run has to move between memory and processor.
+    """
+
+    key: str
+    title: str
+    size: int
+    device: str
+    data: object
+    library: tuple
+    contender: object
+    gigabytes: object
+
+
+@dataclass(frozen=True)
+class Race:
+    """Several lines of the scoreboard that are one measurement of a chapter, by both clocks.
+
+    Attributes:
+        name: of the record.
+        title: what a line is, for people; `{}` stands for its place on the x axis.
+        library: name of the library's series, and `ours`, of the book's.
+        measure: function without arguments that measures, as for `d2ltvm.measure`.
+    """
+
+    name: str
+    title: str
+    library: str
+    ours: str
+    measure: object
+
+    device = "cuda"
+
+
+def races():
+    """The measurements of chapters that the scoreboard shows, a list of `Race`."""
+
+    def race(name, title, bench, *args, library="cuDNN", ours="TVM"):
+        return Race(name, title, library, ours, lambda: bench(*args, clock=hopper_layers.BOTH))
+
+    def layers(name, title, sizes, ours="TVM"):
+        return race(name, title, hopper_layers.bench_layers, sizes, {ours: {}}, ours=ours)
+
+    def resnet(name, title, sizes):
+        return layers(name, title, [(256, *size) for size in sizes])
+
+    return [
+        layers("hopper/layer", "conv {}", [hopper_layers.LAYER], "taps left out"),
+        race("hopper/batches", "the same, batch {}", hopper_layers.bench_batches),
+        resnet("hopper/resnet_3x3", "3 x 3, {}", hopper_layers.RESNET_3X3),
+        resnet("hopper/resnet_1x1", "1 x 1, {}", hopper_layers.RESNET_1X1),
+        race("hopper/products", "float16 product, n = {}", hopper_layers.bench_products,
+             [2048, 4096, 8192], library="cuBLAS"),
+        race("hopper/float32", "float32 conv {}", hopper_layers.bench_float32),
+    ]  # fmt: skip
+
+
+def workloads():
+    """The workloads of the book so far, a list of `Workload`."""
+
+    def vector(n):
+        return 12 * n / 1e9
+
+    def broadcast(n):
+        return (8 * n * n + 4 * n) / 1e9
+
+    torch = ("PyTorch", contenders.torch_add)
+    mxnet = ("MXNet", contenders.mxnet_add("cpu"))
+    gpu_add = ("cuda", get_abc, torch, tvm_add(elementwise.partitioned, "cuda"), vector)
+    cpu_add = ("cpu", get_abc, mxnet, tvm_add(elementwise.cpu_vector_add, "llvm"), vector)
+    gpu_rows = ("cuda", bcast_data, torch, tvm_add(elementwise.bcast_rows, "cuda"), broadcast)
+    cpu_rows = ("cpu", bcast_data, mxnet, tvm_add(elementwise.cpu_bcast_add, "llvm"), broadcast)
+    return [
+        Workload("add_16k", "vector add, 2^14 floats", 2**14, *gpu_add),
+        Workload("add_64m", "vector add, 2^26 floats", 2**26, *gpu_add),
+        Workload("bcast_2k", "broadcast add, 2048 x 2048", 2048, *gpu_rows),
+        Workload("bcast_8k", "broadcast add, 8192 x 8192", 8192, *gpu_rows),
+        Workload("cpu_add", "vector add, 2^25 floats", 2**25, *cpu_add),
+        Workload("cpu_bcast", "broadcast add, 4096 x 4096", 4096, *cpu_rows),
+    ]
+
+
+def run(workload):
+    """Measure a workload or a race, or look its record up: a `Record` with series for both sides.
+
+    Raises:
+        MissingError: it can neither be measured here nor looked up.
+    """
+    if isinstance(workload, Race):
+        return measure(workload.name, workload.measure)
+    name, library = workload.library
+
+    def both():
+        return bench_together(
+            [workload.size],
+            {name: library, OURS: workload.contender},
+            data=workload.data,
+            work=workload.gigabytes,
+            unit="GB/s",
+            clock="graph" if workload.device == "cuda" else "host",
+        )
+
+    return measure(f"scoreboard/{workload.key}", both, device=workload.device)
+
+
+def rows(workload, record):
+    """Lines of the scoreboard as dicts: both sides, how many times as fast, and the provenance.
+
+    What a race measured sustained is another such dict in each, by the key 'sustained'.
+    """
+    race = isinstance(workload, Race)
+    library, ours = (workload.library, workload.ours) if race else (workload.library[0], OURS)
+    lines = _sides(record, library, ours)
+    if race:
+        ending = hopper_layers.ENDINGS["sustained"]
+        late = _sides(record, library + ending, ours + ending)
+        lines = [{**sides, "sustained": more} for sides, more in zip(lines, late, strict=True)]
+    return [
+        {
+            "workload": workload.title.format(x),
+            "device": workload.device,
+            "library": library,
+            "unit": record.unit,
+            **sides,
+            "measured": record.caption,
+        }
+        for x, sides in zip(record.x["values"], lines, strict=True)
+    ]
+
+
+def _sides(record, library, ours):
+    """The library's value, the book's, and their ratio, along x; None without the library."""
+    return [
+        {
+            "library_value": None if math.isnan(them) else them,
+            "book_value": us,
+            "ratio": None if math.isnan(them) else _ratio(us, them, record.unit),
+        }
+        for them, us in zip(record[library].tolist(), record[ours].tolist(), strict=True)
+    ]
+
+
+def _ratio(ours, theirs, unit):
+    return theirs / ours if unit == "µs" else ours / theirs
+
+
+def main(argv=None):
+    """`python -m d2ltvm bench`: print the scoreboard. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m d2ltvm bench", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    as_json = parser.parse_args(argv).json
+    lines, todo = [], [*workloads(), *races()]
+    for done, workload in enumerate(todo):
+        _progress(done, len(todo), workload.title)
+        try:
+            lines += rows(workload, run(workload))
+        except MissingError as error:
+            lines.append(
+                {"workload": workload.title, "device": workload.device, "missing": str(error)}
+            )
+    _progress(len(todo), len(todo), "")
+    print(json.dumps(lines, indent=2) if as_json else table(lines))
+    return 0
+
+
+def table(rows):
+    """The scoreboard as text, with what was measured where below it."""
+    late = any("sustained" in r for r in rows)
+    names = f"{'library':>9}{'this book':>10}{'ratio':>6}"
+    lines = [f"{'workload':39}{'unit':7}{'':7}{names}{names if late else ''}"]
+    if late:
+        lines.insert(0, f"{'':80}sustained")
+    sources = []
+    for r in rows:
+        if "missing" in r:
+            lines.append(f"{r['workload']:39}{r['missing']}")
+            continue
+        if r["measured"] not in sources:
+            sources.append(r["measured"])
+        mark = f"[{sources.index(r['measured']) + 1}]"
+        values = _columns(r) + (_columns(r.get("sustained")) if late else "")
+        lines.append(f"{r['workload']:39}{r['unit']:7}{r['library']:7}{values} {mark}")
+    return "\n".join([*lines, "", *(f"[{k}] {text}" for k, text in enumerate(sources, 1))])
+
+
+def _columns(sides):
+    """What a line of the table shows of both sides; blanks where nothing was measured."""
+    if sides is None:
+        return " " * 25
+    there = sides["ratio"] is not None
+    theirs = f"{sides['library_value']:,.1f}" if there else "not here"
+    ratio = f"{sides['ratio']:.2f}" if there else ""
+    return f"{theirs:>9}{sides['book_value']:>10,.1f}{ratio:>6}"
+
+
+def draw(rows):
+    """Draw the scoreboard: the book's speed as a multiple of the library's, a bar a workload."""
+    ratios = {f"{r['workload']} ({r['library']})": r["ratio"] for r in rows if r["ratio"]}
+    sources = dict.fromkeys(r["measured"] for r in rows if r["ratio"])
+    bars(
+        ratios,
+        "speed of the book's kernel, library = 1",
+        line=(1, "library"),
+        note="\n".join(sources),
+        form="{:.2f}",
+    )
+
+
+def _progress(done, of, what):
+    """A progress bar on stderr, where somebody is looking at it."""
+    if sys.stderr.isatty():
+        bar = "#" * (20 * done // of)
+        print(f"\r[{bar:20}] {done}/{of} {what:40}", end="", file=sys.stderr, flush=True)
+        if done == of:
+            print("\r" + " " * 72 + "\r", end="", file=sys.stderr)

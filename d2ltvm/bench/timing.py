@@ -1,0 +1,327 @@
+"""Clocks. Both sides of a comparison are timed by the same one, in turns.
+
+- `graph`: for GPU kernels. Many launches are captured into one CUDA graph, which is replayed
+  between two CUDA events, so that neither Python nor the driver's launch path is in the time.
+- `stream`: the same launches one by one on a stream, between two CUDA events. For small kernels it
+  times how fast launches can be made.
+- `burst` and `sustained`: as `graph`, for kernels that a GPU cannot run at full clock for long,
+  since it has a limit on its power. In a burst the GPU rests for a tenth of a second before each
+  round. Sustained, it does not rest, and a round is the mean of a whole second.
+- `host`: for CPU code that returns when it is done: the host's clock around many calls.
+
+All warm up first, and report the median of several rounds with the smallest and the largest.
+"""
+
+import contextlib
+import functools
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from d2ltvm.errors import MissingError
+
+ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds for one call: the `median` of the rounds, and their range from `low` to `high`."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, rounds):
+        """The timing that several rounds, in seconds, add up to."""
+        return cls(statistics.median(rounds), min(rounds), max(rounds))
+
+
+def time_together(runs, clock="graph", rounds=ROUNDS):
+    """Time several functions in turns, so that heat and other load meet all of them alike.
+
+    >>> time_together({"TVM": kernel.bind(a, b, c), "PyTorch": lambda: torch.add(x, y, out=z)})
+    {'TVM': Timing(median=2.1e-06, ...), 'PyTorch': Timing(...)}
+
+    Args:
+        runs: functions without arguments, by name. Under the graph and stream clocks each launches
+            GPU work on the current stream and does not wait for it; under the host clock each
+            returns when the work is done.
+        clock: 'graph', 'burst', 'sustained', 'stream' or 'host'; or several of them, one after
+            the other, such as ('burst', 'sustained').
+        rounds: how many rounds, a positive integer.
+
+    Returns:
+        A `Timing`, in seconds per call, by name. Of several clocks, the second and those behind it
+        add theirs to the names: 'TVM, sustained'.
+
+    Raises:
+        ValueError: `clock` or `rounds` is not as above.
+        MissingError: cuda-bindings is not installed, which the GPU's clocks need.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds is {rounds!r}; a positive integer is allowed")
+    return {
+        legends(name, clock)[k]: timing
+        for k, one in enumerate(as_clocks(clock))
+        for name, timing in _time(runs, one, rounds).items()
+    }
+
+
+def _time(runs, clock, rounds):
+    """Timings by one clock."""
+    if not runs:
+        return {}
+    with contextlib.nullcontext() if clock == "host" else cuda_stream() as stream:
+        timer = _TIMERS[clock]
+        timers = {name: timer(run, stream) for name, run in runs.items()}
+        seconds = {name: [] for name in runs}
+        for _ in range(rounds):
+            for name, round_of in timers.items():
+                seconds[name].append(round_of())
+    return {name: Timing.of(values) for name, values in seconds.items()}
+
+
+def as_clocks(clock):
+    """The names of one clock or of several, as a list; ValueError if one is unknown."""
+    clocks = list(clock) if isinstance(clock, (tuple, list)) else [clock]
+    for one in clocks:
+        if one not in _TIMERS:
+            raise ValueError(f"clock is {one!r}; allowed: {', '.join(map(repr, _TIMERS))}")
+    return clocks
+
+
+def legends(name, clock):
+    """What a contender is called, by each of the clocks.
+
+    >>> legends("TVM", ("burst", "sustained"))
+    ['TVM', 'TVM, sustained']
+    """
+    return [name, *(f"{name}, {other}" for other in as_clocks(clock)[1:])]
+
+
+@contextlib.contextmanager
+def cuda_stream():
+    """A CUDA stream of our own, current for TVM and, where it is loaded, for PyTorch."""
+    import tvm
+    import tvm_ffi
+
+    stream = int(cuda("cudaStreamCreateWithFlags", 1))  # 1: does not wait for the default stream
+    torch = sys.modules.get("torch")
+    with contextlib.ExitStack() as stack:
+        stack.callback(cuda, "cudaStreamDestroy", stream)
+        stack.enter_context(tvm_ffi.use_raw_stream(tvm.cuda(0), stream))
+        if torch is not None and torch.cuda.is_available():
+            stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream)))
+        yield stream
+
+
+def capture(run, launches, stream):
+    """A CUDA graph of `launches` calls of `run`, ready to be launched."""
+    mode = _runtime().cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
+    cuda("cudaStreamBeginCapture", stream, mode)
+    try:
+        for _ in range(launches):
+            run()
+    finally:
+        graph = cuda("cudaStreamEndCapture", stream)
+    if cuda("cudaGraphGetNodes", graph, 0)[1] == 0:
+        raise RuntimeError("the CUDA graph is empty: `run` did not launch on the current stream")
+    executable = cuda("cudaGraphInstantiate", graph, 0)
+    cuda("cudaGraphDestroy", graph)
+    return executable
+
+
+def elapsed(work, stream):
+    """Seconds between two CUDA events around `work()`."""
+    start, stop = cuda("cudaEventCreate"), cuda("cudaEventCreate")
+    cuda("cudaEventRecord", start, stream)
+    work()
+    cuda("cudaEventRecord", stop, stream)
+    cuda("cudaEventSynchronize", stop)
+    milliseconds = cuda("cudaEventElapsedTime", start, stop)
+    cuda("cudaEventDestroy", start)
+    cuda("cudaEventDestroy", stop)
+    return milliseconds / 1e3
+
+
+def over_time(run, seconds=4.0, step=0.1, rest=1.0):
+    """How long a call takes as time goes on, when it is repeated without a rest.
+
+    >>> over_time(kernel.bind(x, w, y), seconds=0.3)
+    [0.000142, 0.000151, 0.000163]
+
+    Args:
+        run: a function that launches GPU work, as for `time_together`.
+        seconds: for how long.
+        step: seconds over which each mean is taken, a hundredth or more.
+        rest: seconds for which the GPU rests before.
+
+    Returns:
+        The mean of seconds per call in each step, a list; NaN where no round began.
+
+    Raises:
+        ValueError: `step` is less, or `seconds` less than one step.
+    """
+    if step < 0.01:
+        raise ValueError(f"step is {step!r}; 0.01 s or more is allowed")
+    if seconds < step:
+        raise ValueError(f"seconds is {seconds!r}; {step} or more is allowed")
+    rounds = [[] for _ in range(round(seconds / step))]
+    with cuda_stream() as stream:
+        one_round = _graph_timer(run, stream)
+        time.sleep(rest)
+        start = time.perf_counter()
+        while (k := int((time.perf_counter() - start) / step)) < len(rounds):
+            rounds[k].append(one_round())
+    return [statistics.mean(some) if some else float("nan") for some in rounds]
+
+
+@contextlib.contextmanager
+def watch(milliseconds=100):
+    """Watch the clock and the power of the GPU while something runs on it.
+
+    >>> with timing.watch() as samples:
+    ...     work()
+    >>> samples[-1]
+    (1755.0, 692.4)
+
+    Args:
+        milliseconds: time from one sample to the next.
+
+    Yields:
+        A list that is filled on leaving: for each sample the clock of the multiprocessors in MHz
+        and the power in W, as nvidia-smi gives them. Power is its mean over the last second.
+
+    Raises:
+        MissingError: nvidia-smi is not there.
+    """
+    samples, gpu = [], cuda("cudaDeviceGetPCIBusId", 16, 0)
+    gpu = gpu.decode() if isinstance(gpu, bytes) else gpu
+    query = ["--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits"]
+    try:
+        process = subprocess.Popen(
+            ["nvidia-smi", "-i", gpu.partition("\0")[0], *query, "-lms", str(milliseconds)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        raise MissingError(
+            "nvidia-smi is not there", "timing", "sudo apt-get install nvidia-utils-580"
+        ) from error
+    try:
+        yield samples
+    finally:
+        process.terminate()
+        for line in process.communicate()[0].splitlines():
+            with contextlib.suppress(ValueError):  # a line cut short, or [N/A]
+                megahertz, watts = map(float, line.split(","))
+                samples.append((megahertz, watts))
+
+
+def cuda(function, *args):
+    """Call a function of the CUDA runtime; its result, or RuntimeError with CUDA's own words."""
+    runtime = _runtime()
+    error, *result = getattr(runtime, function)(*args)
+    if int(error) != 0:
+        text = runtime.cudaGetErrorString(error)[1].decode()
+        raise RuntimeError(f"{function} failed: {text}")
+    return result[0] if len(result) == 1 else tuple(result)
+
+
+def _runtime():
+    try:
+        from cuda.bindings import runtime
+    except ImportError as error:
+        raise MissingError(
+            "cuda-bindings is not installed", "everything but timing", "pip install cuda-bindings"
+        ) from error
+    return runtime
+
+
+def _graph_timer(run, stream, target=2e-3, most=200):
+    """A function that times one round: about `target` seconds of graph replays, twice over."""
+    launches = max(1, min(most, round(target / _estimate(run, stream))))
+    graph = capture(run, launches, stream)
+
+    def replay(times):
+        launch = functools.partial(cuda, "cudaGraphLaunch", graph, stream)
+        return elapsed(lambda: [launch() for _ in range(times)], stream)
+
+    replay(1)
+    times = max(2, min(50, round(target / replay(1))))
+    return lambda: replay(times) / times / launches
+
+
+def _burst_timer(run, stream, rest=0.1):
+    """The same, after a rest and one round that is not timed."""
+    one_round = _graph_timer(run, stream)
+
+    def after_rest():
+        time.sleep(rest)
+        one_round()
+        return one_round()
+
+    return after_rest
+
+
+def _sustained_timer(run, stream, before=0.25, during=1.0):
+    """The mean of so many seconds, after as many as `before` of the same.
+
+    What keeps a GPU under its limit swings, on an H200 about once a second. So the mean is over a
+    whole second. With turns of half a second, one of two contenders may have the slower half of
+    every swing. Measured: hopper/over_time.
+    """
+    one_round = _graph_timer(run, stream)
+
+    def in_turn():
+        _repeat(one_round, before)
+        return statistics.mean(_repeat(one_round, during))
+
+    return in_turn
+
+
+def _repeat(one_round, seconds):
+    """The results of as many rounds as begin in so many seconds."""
+    end, results = time.perf_counter() + seconds, []
+    while time.perf_counter() < end:
+        results.append(one_round())
+    return results
+
+
+def _stream_timer(run, stream, target=4e-3):
+    calls = max(2, round(target / _estimate(run, stream)))
+    return lambda: elapsed(lambda: [run() for _ in range(calls)], stream) / calls
+
+
+def _estimate(run, stream):
+    """Seconds of one launch on the stream, roughly, after a warm-up."""
+    for _ in range(3):
+        run()
+    cuda("cudaStreamSynchronize", stream)
+    return max(elapsed(lambda: [run() for _ in range(5)], stream) / 5, 1e-7)
+
+
+def _host_timer(run, _stream, target=0.05):
+    run()
+    estimate = min(_host_seconds(run, 1) for _ in range(3))
+    calls = max(1, round(target / max(estimate, 1e-7)))
+    return lambda: _host_seconds(run, calls) / calls
+
+
+_TIMERS = {
+    "graph": _graph_timer,
+    "burst": _burst_timer,
+    "sustained": _sustained_timer,
+    "stream": _stream_timer,
+    "host": _host_timer,
+}
+
+
+def _host_seconds(run, calls):
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return time.perf_counter() - start

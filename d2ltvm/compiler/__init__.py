@@ -1,0 +1,6 @@
+"""From a schedule to something that runs, by TVM, and to machine code without a GPU.
+
+Begin with `kernel`: `build` and what it returns. `lowering` reads off launches, `opencl` runs them
+on the processor, `cubin` calls NVRTC and the disassembler, `printing` cuts sources down to what one
+looks at, `verify` compares results with NumPy in float64.
+"""

@@ -1,0 +1,166 @@
+"""From a schedule to something that runs: `build` and the `Kernel` that it returns."""
+
+import numpy as np
+import tvm
+
+from d2ltvm.compiler import cubin, opencl
+from d2ltvm.compiler.lowering import architecture, as_module, lower
+from d2ltvm.compiler.printing import kernel_code
+from d2ltvm.errors import MissingError
+from d2ltvm.system import devices
+
+
+def build(sch, target=None, config=None):
+    """Compile a schedule into a kernel that runs on NumPy arrays.
+
+    >>> kernel = d2ltvm.build(sch)
+    >>> a, b, c = d2ltvm.get_abc(1024)
+    >>> kernel(a, b, c)         # c is now a + b
+
+    Args:
+        sch: a `tvm.s_tir.Schedule`, a PrimFunc, or an IRModule with a PrimFunc named `main`.
+        target: where it runs, as for `d2ltvm.as_target`; None is the GPU where there is one, and
+            OpenCL on PoCL elsewhere. An architecture such as 'sm_80' gives a kernel with source,
+            cubin and SASS that does not run.
+        config: options of TVM's PassContext.
+
+    Returns:
+        A `Kernel`.
+
+    Raises:
+        ValueError: `target` is unknown, a loop is not bound, or a block has too many threads.
+        MissingError: this machine lacks the device.
+    """
+    return Kernel(as_module(sch), target, config)
+
+
+class Kernel:
+    """A compiled schedule. `build` makes it.
+
+    >>> kernel(a, b, c)                       # on NumPy arrays, or on tensors of the device
+    >>> print(kernel.code)                    # the kernel as CUDA or OpenCL
+    >>> kernel.cubin("sm_80")                 # machine code, with no GPU and no CUDA toolkit
+
+    Attributes:
+        target: the `tvm.target.Target` it was built for.
+        params: what it takes, a tuple of `Param(name, shape, dtype, output)`.
+        launches: the launches a call makes, a tuple of `Launch(name, grid, block, args)`.
+        source: the whole source that the device's compiler gets.
+    """
+
+    def __init__(self, mod, target, config):
+        self.mod, self.config = mod, config
+        self.target = devices.as_target(target)
+        self.runs = not (isinstance(target, str) and target.startswith("sm_"))
+        if self.target.kind.name == "cuda" and self.runs:
+            cubin.ensure_cuda_compiler()
+        lowered = lower(mod, self.target, config)
+        self._executable = lowered.executable
+        self.params, self.launches, self.source = lowered.params, lowered.launches, lowered.source
+        self._opencl = opencl.Program(lowered) if self.target.kind.name == "opencl" else None
+
+    def __call__(self, *arrays):
+        """Run the kernel; what it computes is written into the arrays that it outputs.
+
+        Args:
+            arrays: one for each of `params`, in their order, all NumPy arrays or all tensors on
+                the device (TVM's or PyTorch's), contiguous, of the right shape and dtype.
+
+        Raises:
+            ValueError: their number, a shape, a dtype or the layout is not what `params` says.
+            MissingError: the kernel was built for an architecture and not for a device.
+        """
+        self._check_arrays(arrays)
+        if not all(isinstance(a, np.ndarray) for a in arrays):
+            self._executable(*arrays)
+        elif self._opencl:
+            buffers = self._opencl.upload(arrays)
+            self._opencl.launch(buffers)
+            self._opencl.download(buffers, arrays)
+        else:
+            tensors = self.upload(arrays)
+            self._executable(*tensors)
+            for param, array, tensor in zip(self.params, arrays, tensors, strict=True):
+                if param.output:
+                    array[...] = tensor.numpy()
+
+    def upload(self, arrays):
+        """Copies of NumPy arrays on the kernel's device, as TVM tensors (CUDA and CPU only)."""
+        device = tvm.cuda(0) if self.target.kind.name == "cuda" else tvm.cpu(0)
+        return [tvm.runtime.tensor(a, device=device) for a in arrays]
+
+    def bind(self, *arrays):
+        """The launch alone, for timing: arrays are on the device already when it is called.
+
+        >>> launch = kernel.bind(a, b, c)
+        >>> launch()
+
+        Args:
+            arrays: as for a call; NumPy arrays are copied to the device once, now.
+
+        Returns:
+            A function without arguments. On CUDA it launches on the current stream and does not
+            wait; on OpenCL and on the CPU it returns when the work is done.
+        """
+        self._check_arrays(arrays)
+        if self._opencl:
+            buffers = self._opencl.upload(arrays)
+            return lambda: self._opencl.launch(buffers)
+        if all(isinstance(a, np.ndarray) for a in arrays):
+            arrays = self.upload(arrays)
+        main = self._executable["main"]
+        return lambda: main(*arrays)
+
+    @property
+    def code(self):
+        """The kernels of `source`, without TVM's header."""
+        return kernel_code(self.source)
+
+    def cuda(self, arch="sm_90"):
+        """CUDA source for an architecture, with or without a GPU.
+
+        Args:
+            arch: such as 'sm_75' (T4), 'sm_80' (A100) or 'sm_90' (H100, H200).
+
+        Returns:
+            The source as text; `d2ltvm.kernel_code` cuts it down to the kernels.
+
+        Raises:
+            ValueError: `arch` is not an architecture.
+        """
+        if not str(arch).startswith("sm_"):
+            raise ValueError(f"arch is {arch!r}; an architecture such as 'sm_80' is allowed")
+        arch = architecture(self.mod, arch)
+        return lower(self.mod, devices.as_target(arch), self.config).source
+
+    def opencl(self):
+        """OpenCL source, with or without an OpenCL device, as text."""
+        return lower(self.mod, tvm.target.Target("opencl"), self.config).source
+
+    def cubin(self, arch="sm_90"):
+        """Machine code for an architecture, compiled by NVRTC: bytes of an ELF file."""
+        return cubin.compile_cubin(self.cuda(arch), architecture(self.mod, arch))
+
+    def sass(self, arch="sm_90"):
+        """The disassembly of `cubin(arch)`, as text."""
+        return cubin.disassemble(self.cubin(arch))
+
+    def _check_arrays(self, arrays):
+        if not self.runs:
+            raise MissingError(
+                f"this kernel was built for {self.target.arch} and not for a device",
+                "its source, cubin and SASS",
+                "build(sch) with no target",
+            )
+        if len(arrays) != len(self.params):
+            names = ", ".join(p.name for p in self.params)
+            raise ValueError(f"got {len(arrays)} arrays; the kernel takes {names}")
+        for param, array in zip(self.params, arrays, strict=True):
+            got = tuple(int(s) for s in array.shape), str(array.dtype).removeprefix("torch.")
+            if got != (param.shape, param.dtype):
+                raise ValueError(
+                    f"{param.name} is {got[1]} of shape {got[0]}; "
+                    f"{param.dtype} of shape {param.shape} is allowed"
+                )
+            if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
+                raise ValueError(f"{param.name} is not contiguous; pass np.ascontiguousarray(…)")

@@ -1,0 +1,427 @@
+"""What a schedule becomes once TVM has lowered it: parameters, launches, and where they stand."""
+
+import math
+import re
+from dataclasses import dataclass, field
+
+import tvm
+import tvm_ffi
+from tvm.tirx.compilation_pipeline import register_tir_pipeline
+
+from d2ltvm.errors import MissingError
+from d2ltvm.system import devices
+from d2ltvm.system.chips import CHIPS
+
+# Limits of every NVIDIA GPU since compute capability 5.0. Source: CUDA C++ Programming Guide,
+# "Technical Specifications per Compute Capability".
+MAX_THREADS_PER_BLOCK = 1024
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+DEPENDENT = "tirx.use_programtic_dependent_launch"  # of a launch; the spelling is TVM's
+STATIC_SHARED_KIB = 48  # in scope `shared`; more has to be asked for at the launch, `shared.dyn`
+
+
+@dataclass(frozen=True)
+class Param:
+    """A tensor that the kernel takes: `name`, `shape`, `dtype`, and whether it is an `output`."""
+
+    name: str
+    shape: tuple
+    dtype: str
+    output: bool
+
+    @property
+    def nbytes(self):
+        """Bytes of the tensor."""
+        return math.prod(self.shape) * tvm.DataType(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch.
+
+    Attributes:
+        name: the kernel's name in the source.
+        grid: blocks along x, y and z.
+        block: threads of a block along x, y and z.
+        args: names of the tensors it is called with, in the order of its signature.
+        shared: bytes of shared memory that a block is given at its launch, in scope `shared.dyn`.
+        dependent: whether it is a programmatic dependent launch, which may begin before the kernel
+            before it has ended.
+    """
+
+    name: str
+    grid: tuple
+    block: tuple
+    args: tuple
+    shared: int = 0
+    dependent: bool = False
+
+    def __str__(self):
+        return f"{self.name}: grid {self.grid}, block {self.block}"
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """What TMA is told about a tensor before the launch.
+
+    Attributes:
+        tensor: name of the parameter that it is.
+        shape: how TMA sees it, the outermost dimension first, as for `box`.
+        box: what it copies at once.
+        dtype: of its elements.
+        swizzled: whether rows of 128 bytes are swizzled in shared memory, or not at all.
+        simple: whether elements lie next to each other, and are swizzled as above.
+    """
+
+    tensor: str
+    shape: tuple
+    box: tuple
+    dtype: str
+    swizzled: bool
+    simple: bool
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A compiled schedule: the executable, its parameters, its launches and their temporaries.
+
+    `device_functions` are the kernels as IR, `tensor_maps` what they are called with by TMA: a
+    `TensorMap` each, both by name.
+    """
+
+    executable: object
+    params: tuple
+    launches: tuple
+    temporaries: tuple
+    device_functions: dict
+    tensor_maps: dict = field(default_factory=dict)
+
+    @property
+    def source(self):
+        """The CUDA or OpenCL source; the LLVM IR for a CPU target."""
+        imports = self.executable.mod.imports
+        return imports[0].inspect_source() if imports else self.executable.mod.inspect_source("ll")
+
+
+def lower(mod, target, config=None, asynchronous=True):
+    """Compile a module for a target and read off its launches.
+
+    Args:
+        mod: an IRModule with one PrimFunc named `main`.
+        target: a `tvm.target.Target`.
+        config: options of TVM's PassContext. Where a schedule asks for asynchronous copies and the
+            architecture has them, `tirx.use_async_copy` is set without being told.
+        asynchronous: whether to make asynchronous copies at all; others go through registers, and
+            have the same addresses.
+
+    Returns:
+        A `Lowered`.
+
+    Raises:
+        ValueError: a loop that should be bound to blocks and threads is not, or more threads,
+            blocks or shared memory are asked for than a GPU has.
+    """
+    if is_tile_kernel(mod):
+        return _lower_tile_kernel(mod, target, config or {})
+    if target.kind.name == "opencl":
+        mod = _with_static_shared_memory(mod)
+    mod, options = _asynchronous(mod, target, asynchronous)
+    warp = _uses_warp_memory(mod)
+    if warp:
+        if target.kind.name == "cuda":
+            devices.need_ampere(target.arch)
+        # LowerWarpMemory wants buffers outside the threads, where the rewriting of storage puts
+        # them, and does not see through names for parts of an index.
+        options.update({"tirx.disable_storage_rewrite": False, "tirx.disable_cse_tir": True})
+    config = {**options, **(config or {})}
+    capture = _AfterSplit()
+    with tvm.transform.PassContext(config=config, instruments=[capture]):
+        try:
+            executable = tvm.compile(mod, target=target, tir_pipeline=PIPELINE if warp else "s_tir")
+        except Exception as error:
+            if capture.mod:  # too much of something is said better here than by the CUDA compiler
+                _read(capture.mod, target)
+            raise _explained(error) from error
+    launches, temporaries, kernels = _read(capture.mod, target)
+    if warp:
+        kernels = {n: _lower_warp_memory(tvm.IRModule({n: f}))[n] for n, f in kernels.items()}
+    return Lowered(executable, parameters(mod), launches, temporaries, kernels)
+
+
+def is_tile_kernel(mod):
+    """Whether `main` is written thread by thread, in TIRx, with nothing for a schedule to do."""
+    return not (mod["main"].attrs and mod["main"].attrs.get("s_tir"))
+
+
+def architecture(mod, arch):
+    """The architecture to compile for, such as 'sm_90': 'sm_90a' where wgmma or TMA is used.
+
+    Raises:
+        ValueError: the kernel is for Hopper, and `arch` is another architecture.
+    """
+    if not is_tile_kernel(mod):
+        return arch
+    if str(arch).removesuffix("a") != "sm_90":
+        raise ValueError(f"arch is {arch!r}; this kernel uses wgmma and TMA: 'sm_90a' is allowed")
+    return "sm_90a"
+
+
+def _lower_tile_kernel(mod, target, config):
+    if target.kind.name != "cuda" or str(target.arch).removesuffix("a") != "sm_90":
+        raise MissingError(
+            "this kernel uses wgmma and TMA, which only Hopper has",
+            "its source, cubin and SASS, by build(kernel, 'sm_90a')",
+            "a machine with an H100 or H200",
+        )
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host="llvm")
+    capture = _AfterSplit()
+    with tvm.transform.PassContext(config=config, instruments=[capture]):
+        executable = tvm.compile(mod, target=target, tir_pipeline="tirx")
+    maps = _read_tensor_maps(capture.mod["main"])
+    return Lowered(executable, parameters(mod), *_read(capture.mod, target), maps)
+
+
+PIPELINE = "d2ltvm"  # TVM's, with the pass below in place of its LowerWarpMemory
+
+
+def _pipeline():
+    """TVM's passes, but all buffers of scope `warp` become registers.
+
+    LowerWarpMemory of TVM 0.27 takes the first one in a sequence and leaves those behind it, which
+    would then be 32 times too large and indexed by the lane: local memory, not registers.
+    """
+    passes, host, _ = tvm.tirx.get_tir_pipeline("s_tir")
+
+    def device():
+        transform = tvm.tirx.transform
+        warp = tvm.transform.module_pass(lambda mod, _: _lower_warp_memory(mod), opt_level=0)
+        return tvm.transform.Sequential([warp, transform.StmtSimplify(), transform.LowerIntrin()])
+
+    return passes, host, device
+
+
+def _lower_warp_memory(mod):
+    """The module with each buffer of scope `warp` spread over the registers of the lanes."""
+    while any(
+        alloc.buffer.scope() == "warp"
+        for function in mod.functions.values()
+        for alloc in find(function.body, "AllocBuffer")
+    ):
+        mod = tvm.tirx.transform.LowerWarpMemory()(mod)
+    return mod
+
+
+def _uses_warp_memory(mod):
+    """Whether a schedule has a buffer of scope `warp`."""
+    blocks = find(mod["main"].body, "SBlock")
+    return any(b.scope() == "warp" for block in blocks for b in block.alloc_buffers)
+
+
+register_tir_pipeline(PIPELINE, _pipeline)
+
+ASYNC = "software_pipeline_async_stages"  # how a schedule asks for asynchronous copies
+
+
+def _asynchronous(mod, target, allowed):
+    """The module and the options that it needs, where it asks for asynchronous copies."""
+    loops = find(mod["main"].body, "For")
+    if not any(ASYNC in loop.annotations for loop in loops):
+        return mod, {}
+    arch = re.fullmatch(r"sm_(\d+)[af]?", str(getattr(target, "arch", "")))
+    if allowed and target.kind.name == "cuda" and arch and int(arch[1]) >= 80:
+        # The rewriting of storage would give shared memory a vector type, which the pass that makes
+        # cp.async of its copies does not understand.
+        return mod, {"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True}
+    # The others get copies through registers. The annotation has to go, or TVM would have them wait
+    # for asynchronous ones.
+    sch = tvm.s_tir.Schedule(mod)
+    for block in find(mod["main"].body, "SBlock"):
+        if block.name_hint != "root":
+            for loop in sch.get_loops(sch.get_sblock(block.name_hint)):
+                if ASYNC in sch.get(loop).annotations:
+                    sch.unannotate(loop, ASYNC)
+    return sch.mod, {}
+
+
+def _with_static_shared_memory(mod):
+    """The module with `shared.dyn` turned into `shared`: OpenCL kernels have no other."""
+    dynamic = [
+        (block.name_hint, k)
+        for block in find(mod["main"].body, "SBlock")
+        for k, region in enumerate(block.writes)
+        if region.source.ty.storage_scope == "shared.dyn"
+    ]
+    if not dynamic:
+        return mod
+    sch = tvm.s_tir.Schedule(mod)
+    for name, k in dynamic:
+        sch.set_scope(sch.get_sblock(name), k, "shared")
+    return sch.mod
+
+
+def as_module(sch):
+    """The IRModule of a schedule, of an IRModule, or of a PrimFunc, which is then its `main`."""
+    if isinstance(sch, tvm.tirx.PrimFunc):
+        return tvm.IRModule({"main": sch})
+    return getattr(sch, "mod", sch)
+
+
+def parameters(mod):
+    """The tensors that `mod["main"]` takes, as a tuple of `Param`.
+
+    Blocks say what they write. Where there are none, in TIRx, it is the last one.
+    """
+    written = {mod["main"].params[-1].name} if is_tile_kernel(mod) else set()
+    for block in find(mod["main"].body, "SBlock"):
+        written.update(region.source.name for region in block.writes)
+    return tuple(
+        Param(b.name, tuple(int(s) for s in b.shape), str(b.dtype), b.name in written)
+        for b in mod["main"].params
+    )
+
+
+def find(root, *kinds):
+    """All IR nodes below `root` whose class has one of these names, outermost first."""
+    nodes = []
+
+    def visit(node):
+        if type(node).__name__ in kinds:
+            nodes.append(node)
+
+    tvm_ffi.structural_walk(root, visit, order="pre")
+    return nodes
+
+
+@tvm.instrument.pass_instrument
+class _AfterSplit:
+    """Keeps the module as it stands when host and device code have just been split.
+
+    At this point the host function is a plain list of launches with their extents, which
+    later passes turn into packed calls.
+    """
+
+    mod = None
+
+    def run_after_pass(self, mod, info):
+        if info.name == "tirx.SplitHostDevice":
+            self.mod = mod
+
+
+def _read_host(main):
+    """Launches of the host function, and the buffers it allocates for them."""
+    temporaries = tuple(_temporary(alloc.buffer) for alloc in find(main.body, "AllocBuffer"))
+    calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.call_ffi_kernel"]
+    views = {  # the same data under another name
+        d.buffer.name: d.data.args[0].name
+        for d in find(main.body, "DeclBuffer")
+        if getattr(getattr(d.data, "op", None), "name", "") == "tirx.buffer_data"
+    }
+    return tuple(_read_launch(call, views) for call in calls), temporaries
+
+
+def _temporary(buffer):
+    return Param(buffer.name, tuple(int(s) for s in buffer.shape), str(buffer.dtype), True)
+
+
+def _read_launch(call, views):
+    tags = list(call.attrs.launch_params)
+    axes = [tag for tag in tags if tag != DEPENDENT]  # that one has no value
+    name, args = call.args[0].value, list(call.args[1:])
+    extents = dict(zip(axes, (int(a) for a in args[len(args) - len(axes) :]), strict=True))
+    return Launch(
+        name=name,
+        grid=tuple(extents.get(f"blockIdx.{d}", 1) for d in "xyz"),
+        block=tuple(extents.get(f"threadIdx.{d}", 1) for d in "xyz"),
+        args=tuple(views.get(_named(a), _named(a)) for a in args[: len(args) - len(axes)]),
+        shared=extents.get("tirx.use_dyn_shared_memory", 0),
+        dependent=DEPENDENT in tags,
+    )
+
+
+def _named(argument):
+    """The name of what a kernel is called with: the data of a tensor, or TMA's map of one."""
+    return argument.name if hasattr(argument, "name") else argument.args[0].name
+
+
+def _read_tensor_maps(main):
+    """Each `TensorMap` that a host function makes, by the name of its variable."""
+    calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.tensormap_encode_tiled"]
+    return {call.args[0].name: _read_tensor_map(*call.args[1:], attrs=call.attrs) for call in calls}
+
+
+def _read_tensor_map(data, *numbers, attrs):
+    """From the arguments of cuTensorMapEncodeTiled, which name the innermost dimension first."""
+    numbers, rank = [int(n) for n in numbers], int(attrs.rank)
+    shape, strides, box, steps = (
+        tuple(numbers[k * rank - (k > 1) : (k + 1) * rank - (k > 0)]) for k in range(4)
+    )
+    itemsize = tvm.DataType(attrs.descriptor_dtype).itemsize
+    dense = tuple(itemsize * math.prod(shape[: k + 1]) for k in range(rank - 1))
+    simple = strides == dense and set(steps) == {1} and attrs.swizzle in (0, 3)
+    return TensorMap(
+        tensor=_named(data.args[0]),
+        shape=shape[::-1],
+        box=box[::-1],
+        dtype=str(attrs.descriptor_dtype),
+        swizzled=bool(attrs.swizzle),
+        simple=simple,
+    )
+
+
+def _read(mod, target):
+    """Launches, temporaries, and kernels by name, of a module whose host and device are apart."""
+    launches, temporaries = _read_host(mod["main"])
+    if not launches and target.kind.name != "llvm":
+        raise _unbound()
+    kernels = {launch.name: mod[launch.name] for launch in launches}
+    for launch in launches:
+        _check_limits(launch)
+        _check_shared(launch, kernels[launch.name], target)
+    return launches, temporaries, kernels
+
+
+def _check_limits(launch):
+    threads = math.prod(launch.block)
+    if threads > MAX_THREADS_PER_BLOCK:
+        raise ValueError(
+            f"{launch.name} has {threads} threads per block, {launch.block}; "
+            f"at most {MAX_THREADS_PER_BLOCK} are allowed"
+        )
+    for what, sizes, limits in (
+        ("block", launch.block, MAX_BLOCK),
+        ("grid", launch.grid, MAX_GRID),
+    ):
+        if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
+            raise ValueError(f"{launch.name} has {what} {sizes}; at most {limits} is allowed")
+
+
+def _check_shared(launch, kernel, target):
+    """Shared memory of scope `shared` against 48 KiB, all of it against what the chip allows."""
+    if target.kind.name != "cuda":
+        return
+    buffers = [alloc.buffer for alloc in find(kernel.body, "AllocBuffer")]
+    static = sum(_temporary(buffer).nbytes for buffer in buffers if buffer.scope() == "shared")
+    arch = str(target.arch)
+    most = max((c.shared_block_kib for c in CHIPS.values() if c.capability == arch), default=None)
+    for what, needed, limit in (
+        ("shared memory of scope 'shared'", static, STATIC_SHARED_KIB),
+        ("shared memory", static + launch.shared, most),
+    ):
+        if limit and needed > limit * 1024:
+            raise ValueError(
+                f"{launch.name} takes {needed:,} bytes of {what} per block; "
+                f"at most {limit * 1024:,} are allowed on {arch}"
+            )
+
+
+def _explained(error):
+    """The exception to raise for one of TVM's, in terms of the schedule."""
+    return _unbound() if "Did you forget to bind" in str(error) else error
+
+
+def _unbound():
+    return ValueError(
+        "a loop nest of the schedule is bound to no thread: bind one of its loops to 'blockIdx.x' "
+        "or 'threadIdx.x', or build for target='llvm'"
+    )

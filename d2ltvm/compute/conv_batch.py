@@ -1,0 +1,196 @@
+"""Convolution of batches of images, in the layouts of TVM's two tutorials, and to and from NCHW.
+
+HWCN has the batch innermost, for threads; NHWCnc has blocks of images by channels, for TensorCores.
+Arrays in NCHW are (batch, channels, height, width), kernels in OIHW (output channels, input
+channels, height, width).
+"""
+
+import numpy as np
+from tvm import te, tirx
+
+from d2ltvm.compute.convolution import conv_out_size, conv_reference, with_border
+from d2ltvm.compute.ops import check_length
+
+
+def conv_hwcn(batch, oc, ic, n, k, p=0, s=1, dtype="float32"):
+    """Convolution of a batch of images with the batch as the last dimension.
+
+    >>> X, K, Y, PaddedX = d2ltvm.conv_hwcn(256, 512, 256, 14, 3, 1, 1)
+    >>> X.shape, K.shape, Y.shape
+    ([14, 14, 256, 256], [3, 3, 256, 512], [14, 14, 512, 256])
+
+    Args:
+        batch: number of images, a positive integer.
+        oc: output channels, likewise.
+        ic: input channels, likewise.
+        n: height and width of an image.
+        k: height and width of a kernel.
+        p: rows and columns of zeros on each side.
+        s: stride.
+        dtype: element type of all tensors.
+
+    Returns:
+        te tensors `X` of shape `(n, n, ic, batch)`, `K` of shape `(k, k, ic, oc)`, `Y` of shape
+        `(., ., oc, batch)`, and `PaddedX`.
+
+    Raises:
+        ValueError: a number is out of its range, or the kernel larger than the padded image.
+    """
+    on = _check(batch, oc, ic, n, k, p, s)
+    X = te.placeholder((n, n, ic, batch), dtype, name="X")
+    K = te.placeholder((k, k, ic, oc), dtype, name="K")
+    PaddedX = with_border(X, {0: p, 1: p})
+    ric, rkh, rkw = (te.reduce_axis((0, m), r) for r, m in (("ric", ic), ("rkh", k), ("rkw", k)))
+
+    def element(y, x, c, image):
+        value = PaddedX[y * s + rkh, x * s + rkw, ric, image]
+        return te.sum(value * K[rkh, rkw, ric, c], axis=[ric, rkh, rkw])
+
+    return X, K, te.compute((on, on, oc, batch), element, name="Y"), PaddedX
+
+
+def conv_nhwcnc(batch, oc, ic, n, k, p=0, s=1, block=16, dtype="float16"):
+    """Convolution of a batch in blocks of images by channels, float32 out.
+
+    >>> X, K, Y, PaddedX = d2ltvm.conv_nhwcnc(256, 512, 256, 14, 3, 1, 1)
+    >>> X.shape, K.shape
+    ([16, 14, 14, 16, 16, 16], [3, 3, 16, 32, 16, 16])
+
+    Args:
+        batch: number of images, a multiple of `block`.
+        oc: output channels, likewise.
+        ic: input channels, likewise.
+        n: height and width of an image.
+        k: height and width of a kernel.
+        p: rows and columns of zeros on each side.
+        s: stride.
+        block: height and width of a block, 16 for TensorCores' instructions.
+        dtype: element type of `X` and `K`.
+
+    Returns:
+        te tensors `X` of shape `(batch / block, n, n, ic / block, block, block)`, the last two
+        image and channel; `K` of shape `(k, k, ic / block, oc / block, block, block)`, the last two
+        input and output channel; `Y`, like `X` with `oc`; and `PaddedX`, which has an axis for
+        each of the kernel's axes too, after height and width: what is under the kernel there. An
+        index is then a loop variable and not a sum of two, which `tensorize` asks for.
+
+    Raises:
+        ValueError: as for `conv_hwcn`, or a number is no multiple of the block.
+    """
+    on = _check(batch, oc, ic, n, k, p, s)
+    for name, size in (("batch", batch), ("oc", oc), ("ic", ic)):
+        _check_block(name, size, block)
+    ib, ob, nb = ic // block, oc // block, batch // block
+    X = te.placeholder((nb, n, n, ib, block, block), dtype, name="X")
+    K = te.placeholder((k, k, ib, ob, block, block), dtype, name="K")
+    PaddedX = _under_kernel(X, on, k, p, s)
+    axes = {"rib": ib, "rkh": k, "rkw": k, "ric": block}
+    rib, rkh, rkw, ric = (te.reduce_axis((0, size), name) for name, size in axes.items())
+
+    def element(b, y, x, cb, image, c):
+        value = PaddedX[b, y, x, rkh, rkw, rib, image, ric].astype("float32")
+        weight = K[rkh, rkw, rib, cb, ric, c].astype("float32")
+        return te.sum(value * weight, axis=[rib, rkh, rkw, ric])
+
+    return X, K, te.compute((nb, on, on, ob, block, block), element, name="Y"), PaddedX
+
+
+def _under_kernel(X, on, k, p, s):
+    """What of X is under each place of the kernel, for each pixel; zeros beyond its border."""
+    batch, n, _, *channels = X.shape
+
+    def element(b, y, x, i, j, *c):
+        row, column = y * s + i, x * s + j
+        inside = te.all(row >= p, row < n + p, column >= p, column < n + p)
+        value = X[(b, row - p, column - p, *c)]
+        return te.if_then_else(inside, value, tirx.const(0, X.dtype)) if p else value
+
+    return te.compute((batch, on, on, k, k, *channels), element, name="PaddedX")
+
+
+def to_hwcn(array):
+    """Images from NCHW to HWCN, or kernels from OIHW to HWIO: the same transposition."""
+    return np.ascontiguousarray(_four(array).transpose(2, 3, 1, 0))
+
+
+def from_hwcn(array):
+    """Back again: HWCN to NCHW, or HWIO to OIHW."""
+    return np.ascontiguousarray(_four(array).transpose(3, 2, 0, 1))
+
+
+def to_nhwcnc(images, block=16):
+    """Images from NCHW to blocks of images by channels.
+
+    >>> d2ltvm.to_nhwcnc(np.zeros((32, 48, 7, 7))).shape
+    (2, 7, 7, 3, 16, 16)
+
+    Raises:
+        ValueError: there are not four dimensions, or a block does not divide batch or channels.
+    """
+    batch, channels, height, width = _four(images).shape
+    _check_block("batch", batch, block)
+    _check_block("channels", channels, block)
+    shape = (batch // block, block, channels // block, block, height, width)
+    return np.ascontiguousarray(images.reshape(shape).transpose(0, 4, 5, 2, 1, 3))
+
+
+def from_nhwcnc(blocks):
+    """Back again: blocks of images by channels to NCHW.
+
+    Raises:
+        ValueError: there are not six dimensions.
+    """
+    if blocks.ndim != 6:
+        raise ValueError(f"blocks has shape {blocks.shape}; six dimensions are allowed")
+    nb, height, width, cb, n, c = blocks.shape
+    return blocks.transpose(0, 4, 3, 5, 1, 2).reshape(nb * n, cb * c, height, width)
+
+
+def to_hwioio(kernels, block=16):
+    """Kernels from OIHW to blocks of input by output channels, as `conv_nhwcnc` takes them.
+
+    >>> d2ltvm.to_hwioio(np.zeros((48, 32, 3, 3))).shape
+    (3, 3, 2, 3, 16, 16)
+
+    Raises:
+        ValueError: there are not four dimensions, or a block does not divide the channels.
+    """
+    oc, ic, height, width = _four(kernels).shape
+    _check_block("oc", oc, block)
+    _check_block("ic", ic, block)
+    shape = (oc // block, block, ic // block, block, height, width)
+    return np.ascontiguousarray(kernels.reshape(shape).transpose(4, 5, 2, 0, 3, 1))
+
+
+def conv_batch_reference(images, kernels, p=0, s=1):
+    """What a convolution of a batch gives, by NumPy, in the precision of its inputs.
+
+    Args:
+        images: an array in NCHW.
+        kernels: an array in OIHW.
+        p: zeros on each side.
+        s: stride.
+
+    Returns:
+        An array in NCHW.
+    """
+    return np.stack([conv_reference(image, kernels, p, s) for image in images])
+
+
+def _check(batch, oc, ic, n, k, p, s):
+    """Raise a ValueError unless these make a convolution; returns the size of its output."""
+    for name, size in (("batch", batch), ("oc", oc), ("ic", ic)):
+        check_length(size, name)
+    return conv_out_size(n, k, p, s)
+
+
+def _check_block(name, size, block):
+    check_length(block, "block")
+    if size % block:
+        raise ValueError(f"{name} is {size}; a multiple of block = {block} is allowed")
+
+
+def _four(array):
+    if array.ndim != 4:
+        raise ValueError(f"the array has shape {array.shape}; four dimensions are allowed")
+    return array

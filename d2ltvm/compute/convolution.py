@@ -1,0 +1,285 @@
+"""Compute definitions of convolution, its sizes, and a reference for its results.
+
+Names and the order of arguments are d2l-tvm's. Images are (channels, height, width), kernels
+(output channels, input channels, height, width), all float32.
+"""
+
+from numbers import Integral
+
+import numpy as np
+from tvm import te, tirx
+
+from d2ltvm.compute.ops import check_length
+
+
+def conv_out_size(n, k, p, s):
+    """Height or width of a convolution's output.
+
+    >>> d2ltvm.conv_out_size(64, 3, 1, 1)
+    64
+
+    Args:
+        n: height or width of the image, a positive integer.
+        k: of the kernel, likewise.
+        p: zeros on each side of the image, an integer from 0.
+        s: stride, a positive integer.
+
+    Returns:
+        `(n - k + 2 p) // s + 1`.
+
+    Raises:
+        ValueError: one of them is not as above, or the kernel is larger than the padded image.
+    """
+    for name, value, least in (("n", n, 1), ("k", k, 1), ("p", p, 0), ("s", s, 1)):
+        _check_from(least, name, value)
+    if k > n + 2 * p:
+        raise ValueError(f"k is {k}; at most n + 2 p = {n + 2 * p} is allowed")
+    return int((n - k + 2 * p) // s + 1)
+
+
+def conv_gflop(oc, ic, n, k, p, s):
+    """Operations of a convolution of square images, in units of 1e9.
+
+    >>> d2ltvm.conv_gflop(64, 64, 64, 3, 1, 1)
+    0.301989888
+
+    Args:
+        oc: output channels.
+        ic: input channels.
+        n: height and width of the image.
+        k: height and width of the kernel.
+        p: padding on each side.
+        s: stride.
+
+    Returns:
+        2 oc ic k^2 for each element of a channel of the output: a multiplication and an addition.
+    """
+    on = conv_out_size(n, k, p, s)
+    return 2 * oc * ic * on * on * k * k / 1e9
+
+
+def padding(X, ph, pw, val=0):
+    """Put a border around the last two dimensions of a tensor.
+
+    >>> d2ltvm.padding(te.placeholder((3, 4, 5), name="X"), 1, 2).shape
+    [3, 6, 9]
+
+    Args:
+        X: a te tensor of two dimensions or more.
+        ph: rows above and below, an integer from 0.
+        pw: columns left and right, likewise.
+        val: what to fill them with.
+
+    Returns:
+        A te tensor named `PaddedX`.
+
+    Raises:
+        ValueError: `X` has fewer dimensions, or a border is not an integer from 0.
+    """
+    if len(X.shape) < 2:
+        raise ValueError(f"X has shape {tuple(X.shape)}; two dimensions or more are allowed")
+    _check_from(0, "ph", ph)
+    _check_from(0, "pw", pw)
+    return with_border(X, {len(X.shape) - 2: ph, len(X.shape) - 1: pw}, val)
+
+
+def with_border(X, border, val=0):
+    """`padding` of any dimensions: `border` has how much by the dimension's number."""
+    sizes = [int(size) for size in X.shape]
+    shape = [size + 2 * border.get(k, 0) for k, size in enumerate(sizes)]
+
+    def element(*index):
+        bounds = [(index[k] >= b, index[k] < sizes[k] + b) for k, b in border.items()]
+        source = [i - border[k] if k in border else i for k, i in enumerate(index)]
+        inside = te.all(*(bound for pair in bounds for bound in pair))
+        return te.if_then_else(inside, X(*source), tirx.const(val, X.dtype))
+
+    return te.compute(shape, element, name="PaddedX")
+
+
+def conv(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1):
+    """Convolution of an image of several channels.
+
+    >>> X, K, Y, PaddedX = d2ltvm.conv(64, 3, 32, 32, 3, 3, 1, 1)
+    >>> Y.shape
+    [64, 32, 32]
+
+    Args:
+        oc: output channels, a positive integer.
+        ic: input channels, likewise.
+        nh: height of the image.
+        nw: its width.
+        kh: height of the kernel.
+        kw: its width.
+        ph: rows of zeros above and below the image.
+        pw: columns of zeros left and right of it.
+        sh: stride down.
+        sw: stride across.
+
+    Returns:
+        te tensors `X` of shape `(ic, nh, nw)`, `K` of shape `(oc, ic, kh, kw)`, `Y`, and `PaddedX`,
+        which is `X` where there is no padding.
+
+    Raises:
+        ValueError: a number is out of its range, or the kernel larger than the padded image.
+    """
+    check_length(oc, "oc")
+    check_length(ic, "ic")
+    sizes = []
+    for names, values in ((("nh", "kh", "ph", "sh"), (nh, kh, ph, sh)),
+                          (("nw", "kw", "pw", "sw"), (nw, kw, pw, sw))):  # fmt: skip
+        try:
+            sizes.append(conv_out_size(*values))
+        except ValueError as error:
+            given = ", ".join(f"{n} = {v!r}" for n, v in zip(names, values, strict=True))
+            raise ValueError(f"of {given}: {error}") from None
+    X = te.placeholder((ic, nh, nw), name="X")
+    K = te.placeholder((oc, ic, kh, kw), name="K")
+    PaddedX = padding(X, ph, pw) if ph or pw else X
+    return X, K, _convolved(PaddedX, K, (oc, *sizes), sh, sw, "Y"), PaddedX
+
+
+def conv_in_tiles(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1, tile=(1, 1, 1, 1)):
+    """Convolution whose sizes are rounded up to whole tiles, with zeros in what is added.
+
+    >>> X, K, Y = d2ltvm.conv_in_tiles(17, 3, 63, 63, 3, 3, 1, 1, tile=(8, 4, 4, 32))
+    >>> Y.shape
+    [17, 63, 63]
+
+    Its blocks, by name: `PaddedX` and `PaddedK`, the inputs with zeros around them; `Sums`, the
+    convolution, of whole tiles; and `Y`, the part of `Sums` that was asked for.
+
+    Args:
+        oc: as for `conv`, and so are the next nine.
+        ic: see there.
+        nh: see there.
+        nw: see there.
+        kh: see there.
+        kw: see there.
+        ph: see there.
+        pw: see there.
+        sh: see there.
+        sw: see there.
+        tile: output channels, input channels, rows and columns of a tile, positive integers.
+
+    Returns:
+        te tensors `X`, `K` and `Y`, of the shapes that `conv` gives them.
+
+    Raises:
+        ValueError: as for `conv`, or a size of the tile is not a positive integer.
+    """
+    X, K, plain, _ = conv(oc, ic, nh, nw, kh, kw, ph, pw, sh, sw)
+    _, oh, ow = (int(size) for size in plain.shape)
+    for size in tile:
+        check_length(size, f"a size of tile = {tuple(tile)}")
+    OC, IC, OH, OW = (-(-n // t) * t for n, t in zip((oc, ic, oh, ow), tile, strict=True))
+    zero = tirx.const(0.0, X.dtype)
+
+    def image(c, i, j):
+        inside = te.all(c < ic, i >= ph, i < nh + ph, j >= pw, j < nw + pw)
+        return te.if_then_else(inside, X[c, i - ph, j - pw], zero)
+
+    def kernels(o, c, i, j):
+        return te.if_then_else(te.all(o < oc, c < ic), K[o, c, i, j], zero)
+
+    shape = (IC, (OH - 1) * sh + kh, (OW - 1) * sw + kw)
+    PaddedX = te.compute(shape, image, name="PaddedX")
+    PaddedK = te.compute((OC, IC, kh, kw), kernels, name="PaddedK")
+    Sums = _convolved(PaddedX, PaddedK, (OC, OH, OW), sh, sw, "Sums")
+    return X, K, te.compute((oc, oh, ow), lambda c, i, j: Sums[c, i, j], name="Y")
+
+
+def conv_pack(oc, ic, nh, nw, kh, kw, ph, pw, toc, tic, sh=1, sw=1):
+    """Convolution in blocks of channels, the layout NCHWc, from and to the plain layout.
+
+    >>> X, K, Y, PackedX, PackedK, PackedY = d2ltvm.conv_pack(64, 32, 8, 8, 3, 3, 1, 1, 16, 8)
+    >>> PackedX.shape, PackedK.shape, PackedY.shape
+    ([4, 10, 10, 8], [4, 4, 3, 3, 8, 16], [4, 8, 8, 16])
+
+    Args:
+        oc: as for `conv`, and so are the next seven.
+        ic: see there.
+        nh: see there.
+        nw: see there.
+        kh: see there.
+        kw: see there.
+        ph: see there.
+        pw: see there.
+        toc: output channels of a block; `oc` is a multiple of it.
+        tic: input channels of a block; `ic` is a multiple of it.
+        sh: stride down.
+        sw: stride across.
+
+    Returns:
+        te tensors `X`, `K` and `Y` as of `conv`; `PackedX` of shape
+        `(ic / tic, nh + 2 ph, nw + 2 pw, tic)`, `PackedK` of shape
+        `(oc / toc, ic / tic, kh, kw, tic, toc)`, and `PackedY` of shape `(oc / toc, ., ., toc)`.
+
+    Raises:
+        ValueError: as for `conv`, or a number of channels is no multiple of its block.
+    """
+    X, K, plain, PaddedX = conv(oc, ic, nh, nw, kh, kw, ph, pw, sh, sw)
+    for name, block, all_name, channels in (("toc", toc, "oc", oc), ("tic", tic, "ic", ic)):
+        if not isinstance(block, Integral) or block < 1 or channels % block:
+            raise ValueError(
+                f"{name} is {block!r}; an integer that divides {all_name} = {channels} is allowed"
+            )
+    _, oh, ow = (int(size) for size in plain.shape)
+    PackedX = te.compute(
+        (ic // tic, nh + 2 * ph, nw + 2 * pw, tic),
+        lambda io, y, x, ii: PaddedX[io * tic + ii, y, x],
+        name="PackedX",
+    )
+    PackedK = te.compute(
+        (oc // toc, ic // tic, kh, kw, tic, toc),
+        lambda oo, io, y, x, ii, oi: K[oo * toc + oi, io * tic + ii, y, x],
+        name="PackedK",
+    )
+    axes = {"rio": ic // tic, "rkh": kh, "rkw": kw, "rii": tic}
+    rio, rkh, rkw, rii = (te.reduce_axis((0, size), name) for name, size in axes.items())
+
+    def element(oo, i, j, oi):
+        x = PackedX[rio, i * sh + rkh, j * sw + rkw, rii]
+        return te.sum(x * PackedK[oo, rio, rkh, rkw, rii, oi], axis=[rio, rkh, rkw, rii])
+
+    PackedY = te.compute((oc // toc, oh, ow, toc), element, name="PackedY")
+    Y = te.compute((oc, oh, ow), lambda c, i, j: PackedY[c // toc, i, j, c % toc], name="Y")
+    return X, K, Y, PackedX, PackedK, PackedY
+
+
+def conv_reference(x, k, p=0, s=1):
+    """What a convolution gives, by NumPy, in the precision of its inputs.
+
+    Args:
+        x: an image of shape `(ic, nh, nw)`.
+        k: kernels of shape `(oc, ic, kh, kw)`.
+        p: zeros on each side, a number or one for rows and one for columns.
+        s: stride, likewise.
+
+    Returns:
+        An array of shape `(oc, ., .)`.
+    """
+    (ph, pw), (sh, sw) = (np.broadcast_to(value, 2) for value in (p, s))
+    padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, k.shape[2:], axis=(1, 2))
+    return np.tensordot(k, windows[:, ::sh, ::sw], axes=((1, 2, 3), (0, 3, 4)))
+
+
+def _convolved(image, kernels, shape, sh, sw, name):
+    """The sums of a convolution, of an image that has its borders."""
+    names = ("ric", "rkh", "rkw")
+    ric, rkh, rkw = (
+        te.reduce_axis((0, int(size)), name=r)
+        for r, size in zip(names, kernels.shape[1:], strict=True)
+    )
+
+    def element(c, i, j):
+        x = image[ric, i * sh + rkh, j * sw + rkw]
+        return te.sum(x * kernels[c, ric, rkh, rkw], axis=[ric, rkh, rkw])
+
+    return te.compute(shape, element, name=name)
+
+
+def _check_from(least, name, value):
+    if not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} is {value!r}; an integer from {least} is allowed")

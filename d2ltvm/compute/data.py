@@ -1,0 +1,134 @@
+"""Input data for the computations, random and always the same for the same arguments."""
+
+import numpy as np
+
+from d2ltvm.compute.convolution import conv_out_size
+from d2ltvm.compute.ops import broadcast_shape
+
+
+def get_abc(shape, constructor=None):
+    """Random `a` and `b`, and `c` to hold a result, all of one shape.
+
+    >>> a, b, c = d2ltvm.get_abc((2, 3))
+    >>> a.shape, c.dtype
+    ((2, 3), dtype('float32'))
+
+    Args:
+        shape: an int or a tuple of ints.
+        constructor: called on each of the three NumPy arrays, to make a framework's array of it.
+
+    Returns:
+        Three float32 arrays of `shape`: `a` and `b` standard normal with a fixed seed, `c` filled
+        with NaN, so that an element nobody wrote shows.
+    """
+    a, b = _normal(shape, shape)
+    return _construct(constructor, a, b, np.full(shape, np.nan, "float32"))
+
+
+def get_bcast_data(shape1, shape2, constructor=None):
+    """Random `a` and `b` whose shapes broadcast, and `c` to hold their sum.
+
+    >>> a, b, c = d2ltvm.get_bcast_data((3, 1), (3, 4))
+    >>> c.shape
+    (3, 4)
+
+    Args:
+        shape1: shape of `a`.
+        shape2: shape of `b`.
+        constructor: called on each of the three NumPy arrays.
+
+    Returns:
+        float32 arrays: `a` and `b` standard normal with a fixed seed, `c` of the broadcast shape,
+        filled with NaN.
+
+    Raises:
+        ValueError: the shapes do not broadcast.
+    """
+    shape = broadcast_shape(shape1, shape2)
+    a, b = _normal(shape1, shape2)
+    return _construct(constructor, a, b, np.full(shape, np.nan, "float32"))
+
+
+def get_matmul_data(n, m, l, constructor=None):
+    """Random `a` and `b` to be multiplied, and `c` to hold their product.
+
+    >>> a, b, c = d2ltvm.get_matmul_data(64, 32, 128)
+    >>> a.shape, b.shape, c.shape
+    ((64, 128), (128, 32), (64, 32))
+
+    Args:
+        n: rows of `a`.
+        m: columns of `b`.
+        l: columns of `a` and rows of `b`.
+        constructor: called on each of the three NumPy arrays.
+
+    Returns:
+        float32 arrays: `a` and `b` standard normal with a fixed seed, `c` filled with NaN.
+    """
+    a, b = _normal((n, l), (l, m))
+    return _construct(constructor, a, b, np.full((n, m), np.nan, "float32"))
+
+
+def get_conv_data(oc, ic, n, k, p=0, s=1, constructor=None):
+    """A random image, random kernels, and `out` to hold their convolution.
+
+    >>> data, weight, out = d2ltvm.get_conv_data(64, 3, 32, 3, p=1)
+    >>> data.shape, weight.shape, out.shape
+    ((3, 32, 32), (64, 3, 3, 3), (64, 32, 32))
+
+    Args:
+        oc: output channels.
+        ic: input channels.
+        n: height and width of the image.
+        k: height and width of the kernels.
+        p: padding on each side.
+        s: stride.
+        constructor: called on each of the three NumPy arrays.
+
+    Returns:
+        float32 arrays: `data` and `weight` standard normal with a fixed seed, `out` all NaN.
+
+    Raises:
+        ValueError: the sizes are those of no convolution.
+    """
+    on = conv_out_size(n, k, p, s)
+    data, weight = _normal((ic, n, n), (oc, ic, k, k))
+    return _construct(constructor, data, weight, np.full((oc, on, on), np.nan, "float32"))
+
+
+def get_conv_batch(batch, oc, ic, n, k, dtype="float32"):
+    """A batch of random images in NCHW, and random kernels in OIHW.
+
+    >>> images, weights = d2ltvm.get_conv_batch(8, 64, 3, 32, 3)
+    >>> images.shape, weights.shape
+    ((8, 3, 32, 32), (64, 3, 3, 3))
+
+    Args:
+        batch: number of images.
+        oc: output channels.
+        ic: input channels.
+        n: height and width of the images.
+        k: height and width of the kernels.
+        dtype: element type; numbers are standard normal, with a fixed seed, and rounded to it.
+    """
+    arrays = _normal((batch, ic, n, n), (oc, ic, k, k))
+    return [array.astype(dtype) for array in arrays]
+
+
+def _normal(*shapes):
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape, "float32") for shape in shapes]
+
+
+def _construct(constructor, *arrays):
+    return tuple(constructor(x) for x in arrays) if constructor else arrays
+
+
+def square(n):
+    """Arrays for a product of square matrices, each of (n, n)."""
+    return get_abc((n, n))
+
+
+def bcast_data(n):
+    """Arrays for the broadcast add of the book: (n, 1), (n, n) and a result of (n, n)."""
+    return get_bcast_data((n, 1), (n, n))

@@ -1,0 +1,146 @@
+"""The matrix product for Hopper: TMA fills a ring of tiles, and two warpgroups multiply them."""
+
+import math
+
+from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
+from tvm.script import tirx as T
+
+from d2ltvm.hopper.planning import (
+    DEPTH,
+    ROWS,
+    check_multiples,
+    check_ring,
+    group_size,
+    tile_columns,
+    tile_parts,
+)
+from d2ltvm.hopper.tiles import (
+    dependent_launch,
+    encode,
+    finish,
+    hand_back,
+    load,
+    multiply,
+    shared_tile,
+    store,
+    to_shared,
+    wait_for_kernel_before,
+)
+
+
+def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
+    """A kernel for C = A Bᵀ: A is (n, l), B (m, l), C (n, m), all float16.
+
+    >>> kernel = d2ltvm.build(hopper.matmul(4096, 4096, 4096))
+
+    Sums are float32. One thread asks TMA for tiles of A and B, up to `stages` rounds
+    ahead of the two warpgroups that multiply them; a block takes tile after tile.
+
+    Args:
+        n, m, l: positive integers; m and l are multiples of 8: rows begin at 16 bytes.
+        columns: of a tile, 64, 128 or 256; None for `tile_columns`.
+        stages: slots of the ring; None for as many as fit.
+        parts: in which results are stored one by one; None for `tile_parts`.
+        sms: blocks that run at once, which are the SMs of the chip.
+
+    Returns:
+        A PrimFunc, for `d2ltvm.build`.
+
+    Raises:
+        ValueError: a size is not as above, or shared memory is too small.
+    """
+    check_multiples(m=m, l=l)
+    down, rounds = math.ceil(n / ROWS), math.ceil(l / DEPTH)
+    columns = columns or tile_columns(down, m, sms)
+    parts = parts or tile_parts(columns, rounds)
+    stages = check_ring(columns, stages, parts)
+    across, width = math.ceil(m / columns), columns // parts
+    group = group_size(down)  # tiles below each other, which share columns of B
+    tiles, nbytes = down * across, (ROWS + columns) * DEPTH * 2
+    blocks = min(sms, tiles)
+
+    @T.inline
+    def locate(at, t):
+        at[0] = (t // (group * across) * group + t % group) * ROWS
+        at[1] = t % (group * across) // group * columns
+
+    @T.prim_func
+    def main(a_ptr: T.handle, b_ptr: T.handle, c_ptr: T.handle):
+        A = T.match_buffer(a_ptr, (n, l), "float16", align=16)
+        B = T.match_buffer(b_ptr, (m, l), "float16", align=16)
+        C = T.match_buffer(c_ptr, (n, m), "float16", align=16)
+        T.device_entry()
+        T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1})
+        block = T.cta_id([blocks])
+        group_of = T.warpgroup_id([3])  # 0 fetches, 1 and 2 multiply
+        thread = T.thread_id([384])
+
+        # All shared memory comes from one pool: another variable would move it off
+        # the 1024 bytes at which the pattern of a swizzle begins.
+        pool = T.SMEMPool()
+        sA = shared_tile(pool, (stages, ROWS, DEPTH))
+        sB = shared_tile(pool, (stages, columns, DEPTH))
+        sC = shared_tile(pool, (2, width // 64, 64, 64))
+        ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=2)
+        pool.commit()
+        T.ptx.fence.proxy.async_.shared__cta()
+        T.cuda.cta_sync()
+        wait_for_kernel_before()
+
+        at = T.alloc_local((2,), "int32")
+        slot = PipelineState(stages, 0)
+        tile: T.int32 = block
+        # One if and else. With two ifs the compiler would not see that the threads of
+        # a warpgroup agree on `slot`, and move it between registers in the inner loop.
+        if group_of == 0:
+            if thread == 0:
+                while tile < tiles:
+                    locate(at, tile)
+                    y: T.let[T.int32] = at[0]
+                    x: T.let[T.int32] = at[1]
+                    for k in T.serial(rounds):
+                        ring.empty.wait(slot.stage, slot.phase ^ 1)  # all begin empty
+                        ring.full.arrive(slot.stage, nbytes)  # that will come
+                        z: T.let[T.int32] = k * DEPTH
+                        load(
+                            sA[slot.stage, :, :],
+                            A[y : y + ROWS, z : z + DEPTH],
+                            ring.full.ptr_to([slot.stage]),
+                        )
+                        load(
+                            sB[slot.stage, :, :],
+                            B[x : x + columns, z : z + DEPTH],
+                            ring.full.ptr_to([slot.stage]),
+                        )
+                        slot.advance()
+                    tile = tile + blocks
+        else:
+            part: T.let[T.int32] = group_of - 1
+            acc = T.alloc_local((columns // 2,), "float32")
+            pair = T.alloc_local((4,), "uint32")
+            matrices = T.alloc_local((2,), "uint64")
+            encode(matrices[0], sA.ptr_to([0, part * 64, 0]))
+            encode(matrices[1], sB.ptr_to([0, 0, 0]))
+            last: T.int32 = 0
+            while tile < tiles:
+                locate(at, tile)
+                for k in T.serial(rounds):
+                    ring.full.wait(slot.stage, slot.phase)
+                    multiply(acc, matrices, slot.stage, columns, k)
+                    hand_back(ring, thread, last, k)
+                    last = slot.stage
+                    slot.advance()
+                finish(ring, thread, last)
+                for h in T.unroll(parts):
+                    to_shared(acc, pair, sC, part, thread, h, width)
+                    if thread % 128 == 0:
+                        for j in T.unroll(width // 64):
+                            y: T.let[T.int32] = at[0] + part * 64
+                            x: T.let[T.int32] = at[1] + h * width + j * 64
+                            store(C[y : y + 64, x : x + 64], sC[part, j, :, :])
+                        T.ptx.cp.async_.bulk.commit_group()
+                tile = tile + blocks
+            if thread % 128 == 0:
+                T.ptx.cp.async_.bulk.wait_group(0)
+
+    return dependent_launch(main)

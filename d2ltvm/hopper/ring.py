@@ -1,0 +1,296 @@
+"""A ring of tiles in shared memory: some threads fill it, others empty it, and barriers between.
+
+What the kernels do with the tiles is simple, they add up columns, so that what one sees of them is
+how tiles come. They are written in TIRx, thread by thread, and run on Hopper.
+"""
+
+import math
+
+import numpy as np
+from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
+from tvm.script import tirx as T
+from tvm.tirx.layout import S, TileLayout
+
+from d2ltvm.hopper.planning import SHARED
+from d2ltvm.hopper.tiles import load
+
+WIDTH = 64  # float16 of a row, which are 128 bytes: once around the banks of shared memory
+LINES = 16  # rows that 128 threads read at once, 16 bytes each
+EVENTS = ("asked", "arrived", "taken", "handed back")  # of a tile: what `stream` keeps clocks of
+
+
+def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
+    """A kernel that adds up the columns of X, which TMA brings through a ring of tiles.
+
+    >>> kernel = d2ltvm.build(ring.stream(2**20))
+
+    X is (n, 64) float16. Block k takes tiles k, k + blocks, …, of `rows` rows each. One
+    thread asks TMA for tiles, up to `stages` of them ahead of the warpgroup that adds
+    them up. The sums are float32 of (blocks, 16, 64): those of every 16th row of a tile.
+
+    Args:
+        n: rows of X, a positive integer.
+        rows: of a tile, 16 to 256, a multiple of 16.
+        stages: slots of the ring.
+        laps: how often a block goes through its tiles.
+        pause: cycles for which a slot is held at least, once its tile has been taken.
+        rounds: of block 0 whose clocks are kept, in another array behind the sums: uint64
+            of (4, rounds), when a tile was asked for, arrived, was taken and handed back
+            (by the first thread that adds up).
+        sms: blocks that run at once, which are the SMs of the chip.
+
+    Returns:
+        A PrimFunc, for `d2ltvm.build`.
+
+    Raises:
+        ValueError: a size is not as above, or shared memory is too small.
+    """
+    tiles, blocks = check_stream(n, rows, stages, laps, pause, rounds, sms)
+    nbytes, groups = rows * WIDTH * 2, 3 if rounds else 2
+
+    @T.inline
+    def body(X, sums_of, clocks):
+        T.device_entry()
+        block = T.cta_id([blocks])
+        group_of = T.warpgroup_id([groups])  # 0 asks for tiles, 1 adds them up
+        thread = T.thread_id([groups * 128])
+
+        pool = T.SMEMPool()
+        tile = plain_tile(pool, (stages, rows, WIDTH))
+        ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=128)
+        pool.commit()
+        T.ptx.fence.proxy.async_.shared__cta()  # TMA, too, shall see the barriers
+        T.cuda.cta_sync()
+
+        slot = PipelineState(stages, 0)
+        r: T.int32 = 0
+        if group_of == 0:
+            if thread == 0:
+                for _ in T.serial(laps):
+                    at: T.int32 = block
+                    while at < tiles:
+                        ring.empty.wait(slot.stage, slot.phase ^ 1)  # all begin empty
+                        keep(clocks, 0, block, r, rounds)
+                        ring.full.arrive(slot.stage, nbytes)  # that will come
+                        y: T.let[T.int32] = at * rows
+                        load(
+                            tile[slot.stage, :, :],
+                            X[y : y + rows, 0:WIDTH],
+                            ring.full.ptr_to([slot.stage]),
+                        )
+                        slot.advance()
+                        r = r + 1
+                        at = at + blocks
+        elif group_of == 1:
+            sums = T.alloc_local((8,), "float32")
+            eight = T.alloc_local((8,), "float16")
+            clear(sums)
+            for _ in T.serial(laps):
+                at: T.int32 = block
+                while at < tiles:
+                    ring.full.wait(slot.stage, slot.phase)
+                    start: T.uint64 = T.uint64(0)
+                    if pause > 0:
+                        start = T.cuda.clock64()
+                    if thread == 128:
+                        keep(clocks, 2, block, r, rounds)
+                    add_slot(sums, eight, tile, slot.stage, thread, rows)
+                    hold(start, pause)
+                    ring.empty.arrive(slot.stage)  # each thread, when it has read
+                    if thread == 128:
+                        keep(clocks, 3, block, r, rounds)
+                    slot.advance()
+                    r = r + 1
+                    at = at + blocks
+            write_sums(sums_of, sums, block, thread)
+        else:
+            watch(ring, slot, clocks, block, thread, rounds)
+
+    if rounds:
+
+        @T.prim_func
+        def main(x_ptr: T.handle, sums_ptr: T.handle, clocks_ptr: T.handle):
+            X = T.match_buffer(x_ptr, (n, WIDTH), "float16", align=16)
+            sums_of = T.match_buffer(sums_ptr, (blocks, LINES, WIDTH), "float32", align=16)
+            clocks = T.match_buffer(clocks_ptr, (4, rounds), "uint64", align=16)
+            body(X, sums_of, clocks)
+    else:
+
+        @T.prim_func
+        def main(x_ptr: T.handle, sums_ptr: T.handle):
+            X = T.match_buffer(x_ptr, (n, WIDTH), "float16", align=16)
+            sums_of = T.match_buffer(sums_ptr, (blocks, LINES, WIDTH), "float32", align=16)
+            body(X, sums_of, sums_of)
+
+    return main
+
+
+def stream_by_threads(n, rows=128, stages=4, laps=1, sms=132):
+    """The kernel of `stream`, but 128 threads fill the ring, with cp.async.
+
+    >>> kernel = d2ltvm.build(ring.stream_by_threads(2**20))
+
+    Each copies 16 bytes of every 16th row. A slot is full when the copies of all are there.
+
+    Args, returned and raised: as for `stream`.
+    """
+    tiles, blocks = check_stream(n, rows, stages, laps, 0, 0, sms)
+
+    @T.prim_func
+    def main(x_ptr: T.handle, sums_ptr: T.handle):
+        X = T.match_buffer(x_ptr, (n, WIDTH), "float16", align=16)
+        sums_of = T.match_buffer(sums_ptr, (blocks, LINES, WIDTH), "float32", align=16)
+        T.device_entry()
+        block = T.cta_id([blocks])
+        group_of = T.warpgroup_id([2])  # 0 copies tiles, 1 adds them up
+        thread = T.thread_id([256])
+
+        pool = T.SMEMPool()
+        tile = plain_tile(pool, (stages, rows, WIDTH))
+        ring = Pipeline(pool, stages, full="mbar", empty="mbar", init_full=128, init_empty=128)
+        pool.commit()
+        T.cuda.cta_sync()
+
+        slot = PipelineState(stages, 0)
+        if group_of == 0:
+            for _ in T.serial(laps):
+                at: T.int32 = block
+                while at < tiles:
+                    ring.empty.wait(slot.stage, slot.phase ^ 1)
+                    copy_rows(tile, X, slot.stage, at * rows, thread, n, rows)
+                    T.ptx["cp.async.mbarrier.arrive.noinc.shared.b64"](
+                        ring.full.ptr_to([slot.stage])
+                    )
+                    slot.advance()
+                    at = at + blocks
+            T.ptx["cp.async.wait_all"]()
+        else:
+            sums = T.alloc_local((8,), "float32")
+            eight = T.alloc_local((8,), "float16")
+            clear(sums)
+            for _ in T.serial(laps):
+                at: T.int32 = block
+                while at < tiles:
+                    ring.full.wait(slot.stage, slot.phase)
+                    add_slot(sums, eight, tile, slot.stage, thread, rows)
+                    ring.empty.arrive(slot.stage)
+                    slot.advance()
+                    at = at + blocks
+            write_sums(sums_of, sums, block, thread)
+
+    return main
+
+
+@T.inline
+def copy_rows(tile, X, stage, first, thread, n, rows):
+    """Begin to copy the rows from `first` on into a slot, zeros for those behind the last."""
+    column: T.let[T.int32] = thread % 8 * 8
+    for i in T.unroll(rows // LINES):
+        row: T.let[T.int32] = i * LINES + thread // 8
+        T.ptx["cp.async.cg.shared.global"](
+            tile.ptr_to([stage, row, column]),
+            X.ptr_to([first + row, column]),
+            16,
+            T.if_then_else(first + row < n, T.uint32(16), T.uint32(0)),
+        )
+
+
+@T.inline
+def clear(sums):
+    """Let sums begin at zero."""
+    for j in T.unroll(8):
+        sums[j] = T.float32(0)
+
+
+@T.inline
+def add_slot(sums, eight, tile, stage, thread, rows):
+    """Add what is in a slot to the sums of a warpgroup: 8 columns a thread, every 16th row."""
+    row: T.let[T.int32] = thread % 128 // 8
+    column: T.let[T.int32] = thread % 8 * 8
+    for i in T.unroll(rows // LINES):
+        for j in T.vectorized(8):
+            eight[j] = tile[stage, i * LINES + row, column + j]
+        for j in T.unroll(8):
+            sums[j] = sums[j] + T.Cast("float32", eight[j])
+
+
+@T.inline
+def hold(start, pause):
+    """Wait until the clock is so many cycles past the start."""
+    if pause > 0:
+        now: T.uint64 = start
+        while now - start < T.uint64(pause):
+            now = T.cuda.clock64()
+
+
+@T.inline
+def keep(clocks, event, block, r, rounds):
+    """Write down the clock at an event of a round, of block 0."""
+    if rounds > 0:  # noqa: SIM102 decided when the kernel is made
+        if block == 0 and r < rounds:
+            clocks[event, r] = T.cuda.clock64()
+
+
+@T.inline
+def watch(ring, slot, clocks, block, thread, rounds):
+    """Write down when tiles of block 0 arrive, whether or not anybody is waiting for them."""
+    if rounds > 0:  # noqa: SIM102 decided when the kernel is made
+        if block == 0 and thread == 256:
+            for r in T.serial(rounds):
+                ring.full.wait(slot.stage, slot.phase)
+                clocks[1, r] = T.cuda.clock64()
+                slot.advance()
+
+
+@T.inline
+def write_sums(sums_of, sums, block, thread):
+    """Write the sums of a warpgroup to those of all blocks."""
+    for j in T.unroll(8):
+        sums_of[block, thread % 128 // 8, thread % 8 * 8 + j] = sums[j]
+
+
+def reference(x, rows=128, laps=1, sms=132):
+    """What the kernels compute, in float64 of (blocks, 16, 64).
+
+    >>> want = ring.reference(x, rows=32)
+
+    Args:
+        x: an array of (n, 64).
+        rows, laps, sms: as for `stream`.
+    """
+    tiles, blocks = check_stream(len(x), rows, 1, laps, 0, 0, sms)
+    whole = np.zeros((tiles * rows, WIDTH), x.dtype)
+    whole[: len(x)] = x
+    parts = whole.reshape(tiles, rows // LINES, LINES, WIDTH)
+    sums = [parts[k::blocks].sum(axis=(0, 1), dtype="float64") for k in range(blocks)]
+    return laps * np.stack(sums)
+
+
+def plain_tile(pool, shape, dtype="float16"):
+    """A tile in shared memory, one row behind the other."""
+    return pool.alloc(shape, dtype, align=1024, layout=TileLayout(S[tuple(shape)]))
+
+
+def check_stream(n, rows, stages, laps, pause, rounds, sms):
+    """Refuse what the kernels cannot do; else how many tiles and blocks there are."""
+    for name, value, least in (
+        ("n", n, 1),
+        ("stages", stages, 1),
+        ("laps", laps, 1),
+        ("pause", pause, 0),
+        ("rounds", rounds, 0),
+        ("sms", sms, 1),
+    ):
+        if value != int(value) or value < least:
+            raise ValueError(f"{name} is {value}; an integer of at least {least} is allowed")
+    if rows % LINES or not LINES <= rows <= 256:
+        raise ValueError(f"rows is {rows}; a multiple of {LINES}, up to 256, is allowed")
+    most = SHARED // (rows * WIDTH * 2 + 16)  # two barriers of 8 bytes
+    if stages > most:
+        raise ValueError(f"stages is {stages}; 1 to {most} are allowed with rows = {rows}")
+    tiles = math.ceil(n / rows)
+    blocks = min(sms, tiles)
+    most = laps * math.ceil(tiles / blocks)
+    if rounds > most:
+        raise ValueError(f"rounds is {rounds}; block 0 has {most}")
+    return tiles, blocks

@@ -1,0 +1,133 @@
+"""What kernels for Hopper do alike: fetch a tile, multiply a slot of the ring, store a tile."""
+
+import tvm
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx.layout import ComposeLayout, S, TileLayout
+
+from d2ltvm.compiler.lowering import DEPENDENT
+from d2ltvm.hopper.planning import (
+    DEPTH,
+    ROWS,
+)
+
+SWIZZLE_128B = 3  # in a descriptor. Source: PTX ISA, "Matrix Descriptor Format"
+
+
+def shared_tile(pool, shape, dtype="float16"):
+    """A tile in shared memory, in rows of 128 swizzled bytes."""
+    return pool.alloc(shape, dtype, align=1024, layout=swizzled_layout(shape, dtype))
+
+
+@T.inline
+def wait_for_kernel_before(early=True):
+    """Wait for the end of the kernel before, which may still run.
+
+    What is above this in a kernel must not touch what that one reads or writes. The next
+    kernel's blocks may start where there is room if `early`, else when all blocks have ended.
+    """
+    if early:
+        T.ptx.griddepcontrol.launch_dependents()
+    T.ptx.griddepcontrol.wait()
+
+
+def dependent_launch(kernel):
+    """A PrimFunc whose blocks may start before the kernel launched before it has ended.
+
+    CUDA calls this a programmatic dependent launch. The kernel has to wait by itself.
+    """
+    tags = ["blockIdx.x", "threadIdx.x", DEPENDENT, "tirx.use_dyn_shared_memory"]
+    return kernel.with_attr("tirx.kernel_launch_params", tags)
+
+
+@T.inline
+def load(tile, box, barrier):
+    """Have TMA copy a box, zeros where it is outside, and tell a barrier."""
+    Tx.copy_async(tile, box, dispatch="tma_explicit", mbar=barrier, oob="zero")
+
+
+@T.inline
+def store(box, tile):
+    """Have TMA copy a tile to a box of a tensor, but for what is outside."""
+    Tx.copy_async(box, tile, dispatch="tma_explicit")
+
+
+@T.inline
+def encode(descriptor, pointer):
+    """Write the descriptor of a matrix in rows of 128 swizzled bytes."""
+    T.cuda.wgmma.encode_matrix_descriptor(T.address_of(descriptor), pointer, 1, 64, SWIZZLE_128B)
+
+
+@T.inline
+def multiply(acc, matrices, stage, columns, k):
+    """Begin to multiply what is in a slot; the first time, sums start at zero."""
+    T.ptx.wgmma.fence.sync.aligned()
+    for i in T.unroll(DEPTH // 16):
+        # Descriptors count in 16 bytes: a row is 8 of them, 16 float16 are 2.
+        T.ptx[f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16"](
+            *[acc[j] for j in range(columns // 2)],
+            matrices[0] + T.Cast("uint64", stage * (ROWS * 8) + i * 2),
+            matrices[1] + T.Cast("uint64", stage * (columns * 8) + i * 2),
+            T.ptx.pred(k + i > 0), 1, 1, 0, 0,
+        )  # fmt: skip
+    T.ptx.wgmma.commit_group.sync.aligned()
+
+
+@T.inline
+def hand_back(ring, thread, last, k):
+    """Wait for all products but those just begun; hand back the slot before."""
+    T.ptx.wgmma.wait_group.sync.aligned(1)
+    if thread % 128 == 0 and k > 0:
+        ring.empty.arrive(last)
+
+
+@T.inline
+def finish(ring, thread, last):
+    """Wait for the last products, and hand back their slot."""
+    T.ptx.wgmma.wait_group.sync.aligned(0)
+    if thread % 128 == 0:
+        ring.empty.arrive(last)
+
+
+def place(tile, part, block, row, column, box):
+    """A pointer to an element of a tile whose 64 rows have the shape of a box."""
+    if len(tile.shape) == 4:
+        return tile.ptr_to([part, block, row, column])
+    _, high, wide = box
+    rows = (row // (high * wide), row // wide % high, row % wide)
+    return tile.ptr_to([part, block, *rows, column])
+
+
+@T.inline
+def to_shared(acc, pair, tile, part, thread, h, width, box=(64, 1, 1)):
+    """Round sums of a warpgroup to float16 and put them into its tile, swizzled.
+
+    These are columns h * width to (h + 1) * width. Four lanes hold eight neighbours
+    of a row, so that `stmatrix` stores an 8 x 8 matrix from one register of each
+    lane. `box` is the shape of the tile's 64 rows.
+    """
+    if thread % 128 == 0:
+        # TMA has read what was there before.
+        T.ptx.cp.async_.bulk.wait_group.read(0)
+    T.cuda.warpgroup_sync(part + 1)
+    lane: T.let[T.int32] = thread % 32
+    row: T.let[T.int32] = thread % 128 // 32 * 16 + lane % 16
+    for j in T.unroll(width // 16):
+        for q in T.unroll(4):
+            i: T.let[T.int32] = h * (width // 2) + j * 8 + q * 2
+            T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[i + 1], acc[i])
+        T.ptx["stmatrix.sync.aligned.m8n8.x4.shared.b16"](
+            place(tile, part, j // 4, row, (j % 4 * 2 + lane // 16) * 8, box),
+            pair[0], pair[1], pair[2], pair[3],
+        )  # fmt: skip
+    T.ptx.fence.proxy.async_.shared__cta()
+    T.cuda.warpgroup_sync(part + 1)
+
+
+def swizzled_layout(shape, dtype="float16"):
+    """The layout of a tile in rows of 128 bytes, one behind the other, swizzled as TMA does.
+
+    The 16 bytes at place i of row r stand at place i ^ (r % 8).
+    """
+    each = 128 // tvm.DataType(dtype).bits  # elements of 16 bytes
+    return ComposeLayout(each.bit_length() - 1, 3, 3, TileLayout(S[tuple(shape)]))

@@ -1,0 +1,186 @@
+"""Which lane holds which element, and where: fragments, swizzles, TMA's boxes.
+
+In NumPy, so that kernels can be followed without a GPU.
+
+A warp: the instruction `mma.m16n8k16` computes D = A B + C for matrices of 16 x 16, 16 x 8 and
+16 x 8, with elements spread over the registers of 32 lanes. Source: PTX ISA, "Matrix Fragments for
+mma.m16n8k16 with floating point type". CUDA's wmma, for 16 x 16 x 16, does not say how it spreads
+them; for sm_80 and sm_90 it compiles to the same instruction.
+
+A warpgroup: Hopper's `wgmma`, and TMA, which copies boxes and swizzles their rows. Sources: PTX
+ISA, "Tensors" for boxes and swizzling, "Register Fragments for wgmma" for registers.
+"""
+
+import functools
+import math
+
+import numpy as np
+
+
+def lane_a(i, j):
+    """Lane and register of element (i, j) of A, 16 rows by 16 columns; also for arrays.
+
+    >>> d2ltvm.layouts.lane_a(8, 3)
+    (1, 3)
+    """
+    return i % 8 * 4 + j % 8 // 2, j // 8 * 4 + i // 8 * 2 + j % 2
+
+
+def lane_b(i, j):
+    """Lane and register of element (i, j) of B, 16 rows by 8 columns.
+
+    From column 8 on, that of the next B: the lane is the same.
+    """
+    return j % 8 * 4 + i % 8 // 2, i // 8 * 2 + i % 2
+
+
+def lane_c(i, j):
+    """Lane and register of element (i, j) of C and D, 16 rows by 8 columns; likewise."""
+    return i % 8 * 4 + j % 8 // 2, i // 8 * 2 + j % 2
+
+
+def swizzle_32b(i, j):
+    """The column where a tile in shared memory keeps element (i, j), of 16 rows by 16 columns.
+
+    The two halves of a row, of 16 bytes each, change places in rows 4 to 7 and 12 to 15. Then eight
+    neighbouring rows have any one half in eight different groups of banks.
+    """
+    return (j // 8 + i // 4) % 2 * 8 + j % 8
+
+
+_LANES = {"matrix_a": lane_a, "matrix_b": lane_b, "accumulator": lane_c}
+
+
+@functools.lru_cache
+def _places(kind, registers):
+    """Lanes and registers of a matrix' elements, each of its shape."""
+    shape = (16, 16 if registers == 8 else 8)
+    i, j = np.indices(shape)
+    lane, register = _LANES[kind](i, j)
+    # Of B and C, columns from 8 on are a second matrix, in the next four registers.
+    return lane, register if kind == "matrix_a" else register + j // 8 * 4
+
+
+def gather(registers, kind):
+    """The matrix of each warp from registers of shape (warps, 32, 4 or 8).
+
+    Args:
+        registers: an array; 8 elements a lane are a matrix of 16 x 16, 4 one of 16 x 8.
+        kind: 'matrix_a', 'matrix_b' or 'accumulator'.
+    """
+    lane, register = _places(kind, registers.shape[-1])
+    return registers[:, lane, register]
+
+
+def scatter(matrices, registers, kind):
+    """The other way round: write each warp's matrix into its registers."""
+    lane, register = _places(kind, registers.shape[-1])
+    registers[:, lane, register] = matrices
+
+
+ROW = 64  # float16 of a row of 128 bytes
+EACH = 8  # float16 of 16 bytes, which a swizzle moves together
+
+
+def box(tensor, corner, shape):
+    """A box of a tensor as TMA fetches it: zeros where it is outside.
+
+    >>> box(np.ones((2, 2)), (-1, 0), (2, 2))
+    array([[0., 0.],
+           [1., 1.]])
+
+    Args:
+        tensor: a NumPy array.
+        corner: the first index along each axis; it may be outside.
+        shape: the size along each axis.
+
+    Returns:
+        An array of `shape`.
+    """
+    inside = tuple(
+        slice(max(0, first), max(0, first + size))
+        for first, size in zip(corner, shape, strict=True)
+    )
+    found = tensor[inside]
+    out = np.zeros(shape, tensor.dtype)
+    starts = [max(0, -first) for first in corner]
+    out[tuple(slice(a, a + n) for a, n in zip(starts, found.shape, strict=True))] = found
+    return out
+
+
+def put(tensor, corner, values):
+    """Store a box as TMA does: what is outside of the tensor is left out."""
+    slices = [
+        (slice(max(0, first), min(first + size, most)), slice(max(0, -first), max(0, most - first)))
+        for first, size, most in zip(corner, values.shape, tensor.shape, strict=True)
+    ]
+    tensor[tuple(there for there, _ in slices)] = values[tuple(here for _, here in slices)]
+
+
+def swizzle_128b(row, column):
+    """Where a float16 of a tile with rows of 128 bytes stands, counted from its beginning.
+
+    >>> swizzle_128b(0, 8), swizzle_128b(1, 8)
+    (8, 64)
+
+    Eight rows of 16 bytes below each other lie in eight groups of four banks.
+    """
+    return row * ROW + (column // EACH ^ row % 8) * EACH + column % EACH
+
+
+def accumulator(row, column):
+    """The thread of a warpgroup, and its register, that hold an element of wgmma's result.
+
+    >>> accumulator(8, 1)
+    (0, 3)
+
+    Args:
+        row: 0 to 63.
+        column: 0 to 255.
+    """
+    lane, register = lane_c(row % 16, column % 8)  # as for mma, again and again
+    return row // 16 * 32 + lane, column // 8 * 4 + register
+
+
+def wgmma(acc, a, b, a_start, b_start):
+    """Add one product to the registers of a warpgroup, from swizzled tiles in shared memory.
+
+    Args:
+        acc: float32 of (128, columns / 2): the registers of the threads.
+        a, b: shared memory, one-dimensional arrays of float16.
+        a_start, b_start: where, in elements, a matrix of 64 x 16, and one of columns x 16, begin.
+            The rows of 128 bytes that they lie in begin at a multiple of 1,024 bytes.
+    """
+    columns = acc.shape[1] * 2
+    left, right = (
+        x[_matrix(n, start)].astype("float32")
+        for x, n, start in ((a, 64, a_start), (b, columns, b_start))
+    )
+    acc[_accumulators(columns)] += left @ right.T
+
+
+@functools.lru_cache
+def _accumulators(columns):
+    """`accumulator` of all elements of 64 x columns."""
+    return accumulator(*np.indices((64, columns)))
+
+
+@functools.lru_cache
+def _matrix(rows, start):
+    """The elements of `rows` x 16 in swizzled rows, swizzled after the start is added, as hardware.
+
+    So 16 columns further is 32 bytes further in a descriptor, although it is not in memory.
+    """
+    tile, first = start // (ROW * 8) * ROW * 8, start % (ROW * 8)
+    row, column = np.indices((rows, 16))
+    place = first + row * ROW + column
+    return tile + swizzle_128b(place // ROW, place % ROW)
+
+
+def tiles(values):
+    """A tile with rows of 64 float16 as it lies in shared memory, one-dimensional."""
+    rows = values.reshape(-1, ROW)
+    row, column = np.indices(rows.shape)
+    memory = np.empty(math.prod(values.shape), values.dtype)
+    memory[swizzle_128b(row, column)] = rows
+    return memory

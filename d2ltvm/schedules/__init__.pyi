@@ -1,0 +1,37 @@
+from . import loops as loops, tensor_intrinsics as tensor_intrinsics
+from .conv import (
+    conv_split as conv_split,
+    conv_tiled as conv_tiled,
+    cpu_conv as cpu_conv,
+    default_sch as default_sch,
+    tiling as tiling,
+    vthread as vthread,
+)
+from .conv_batch import (
+    hwcn_blocks as hwcn_blocks,
+    hwcn_tiled as hwcn_tiled,
+    mma_tiled as mma_tiled,
+    wmma_tiled as wmma_tiled,
+)
+from .elementwise import (
+    alternate_parallel as alternate_parallel,
+    bcast_rows as bcast_rows,
+    bcast_vectorized as bcast_vectorized,
+    continuous_parallel as continuous_parallel,
+    copy_unrolled as copy_unrolled,
+    cpu_bcast_add as cpu_bcast_add,
+    cpu_vector_add as cpu_vector_add,
+    one_thread_each as one_thread_each,
+    partitioned as partitioned,
+    unrolled as unrolled,
+    vectorized as vectorized,
+)
+from .matmul import (
+    cpu_matmul as cpu_matmul,
+    matmul_coalesced as matmul_coalesced,
+    matmul_naive as matmul_naive,
+    matmul_shared as matmul_shared,
+    matmul_tiled as matmul_tiled,
+    matmul_vthread as matmul_vthread,
+    matmul_warps as matmul_warps,
+)

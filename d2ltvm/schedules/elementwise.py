@@ -1,0 +1,139 @@
+"""Schedules of copies, vector adds and broadcast adds."""
+
+from d2ltvm.compute.ops import broadcast_add, schedule, vector_add, vector_copy
+
+
+def copy_unrolled(n, nt=128, width=4, steps=2):
+    """Copy: `steps` accesses of `width` elements a thread, a block's width apart."""
+    sch = schedule(vector_copy(n))
+    (i,) = sch.get_loops(sch.get_sblock("C"))
+    bx, step, tx, v = sch.split(i, [None, steps, nt, width])
+    sch.reorder(bx, tx, step, v)
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    sch.unroll(step)
+    sch.vectorize(v)
+    return sch
+
+
+def one_thread_each(n, nt=256):
+    """Vector add: one element a thread, `nt` threads a block."""
+    sch = schedule(vector_add(n))
+    (i,) = sch.get_loops(sch.get_sblock("C"))
+    bx, tx = sch.split(i, [None, nt])
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    return sch
+
+
+def vectorized(n, nt=128, width=4):
+    """Vector add: `width` neighbouring elements a thread, in one access."""
+    sch = schedule(vector_add(n))
+    (i,) = sch.get_loops(sch.get_sblock("C"))
+    bx, tx, v = sch.split(i, [None, nt, width])
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    sch.vectorize(v)
+    return sch
+
+
+def unrolled(n, nt=128, width=4, steps=2):
+    """Vector add: `steps` accesses of `width` elements a thread, a block's width apart."""
+    sch = schedule(vector_add(n))
+    (i,) = sch.get_loops(sch.get_sblock("C"))
+    bx, step, tx, v = sch.split(i, [None, steps, nt, width])
+    sch.reorder(bx, tx, step, v)
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    sch.unroll(step)
+    sch.vectorize(v)
+    return sch
+
+
+def partitioned(n, nt=128, width=4, steps=2):
+    """Vector add: as `unrolled`, with the guard for the last block kept out of all the others."""
+    sch = unrolled(n, nt, width, steps)
+    bx = sch.get_loops(sch.get_sblock("C"))[0]
+    sch.annotate(bx, "pragma_loop_partition_hint", 1)
+    return sch
+
+
+def cpu_vector_add(n, chunks=2, width=16):
+    """Vector add on the CPU: `chunks` pieces in parallel, SIMD instructions inside."""
+    sch = schedule(vector_add(n))
+    (i,) = sch.get_loops(sch.get_sblock("C"))
+    chunk, j = sch.split(i, [chunks, None])
+    _, v = sch.split(j, [None, width])
+    sch.parallel(chunk)
+    sch.vectorize(v)
+    return sch
+
+
+def continuous_parallel(n, nt=64, nb=256):
+    """Broadcast add: each thread takes a run of neighbouring elements."""
+    sch = schedule(broadcast_add((n, 1), (n, n)))
+    fused = sch.fuse(*sch.get_loops(sch.get_sblock("C")))
+    if n * n > nb * nt:
+        bx, tx, _ = sch.split(fused, [nb, nt, None])
+    else:
+        bx, tx = sch.split(fused, [None, nt])
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    return sch
+
+
+def alternate_parallel(n, nt=64, nb=256):
+    """Broadcast add: neighbouring threads take neighbouring elements, at every step."""
+    sch = schedule(broadcast_add((n, 1), (n, n)))
+    fused = sch.fuse(*sch.get_loops(sch.get_sblock("C")))
+    if n * n > nb * nt:
+        step, bx, tx = sch.split(fused, [None, nb, nt])
+        sch.reorder(bx, tx, step)
+    else:
+        bx, tx = sch.split(fused, [None, nt])
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    return sch
+
+
+def bcast_vectorized(n, nt=256, width=4):
+    """Broadcast add: `width` neighbouring elements a thread, in one access."""
+    sch = schedule(broadcast_add((n, 1), (n, n)))
+    fused = sch.fuse(*sch.get_loops(sch.get_sblock("C")))
+    bx, tx, v = sch.split(fused, [None, nt, width])
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    sch.vectorize(v)
+    return sch
+
+
+def bcast_rows(n, nt=256, width=4, rows=2):
+    """Broadcast add: the same columns of `rows` rows a thread, all of its B loaded first."""
+    sch = schedule(broadcast_add((n, 1), (n, n)))
+    block = sch.get_sblock("C")
+    i, j = sch.get_loops(block)
+    by, row = sch.split(i, [None, rows])
+    bx, tx, v = sch.split(j, [None, nt, width])
+    sch.reorder(by, bx, tx, row, v)
+    sch.bind(by, "blockIdx.y")
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    loaded = sch.cache_read(block, 1, "local")
+    sch.compute_at(loaded, tx, preserve_unit_loops=True)
+    each, lanes = sch.get_loops(loaded)[3:]
+    for loop in (each, row):
+        sch.unroll(loop)
+    for loop in (lanes, v):
+        sch.vectorize(loop)
+    return sch
+
+
+def cpu_bcast_add(n, chunks=2, width=16):
+    """Broadcast add on the CPU: rows in parallel, SIMD instructions along a row."""
+    sch = schedule(broadcast_add((n, 1), (n, n)))
+    i, j = sch.get_loops(sch.get_sblock("C"))
+    chunk, _ = sch.split(i, [chunks, None])
+    _, v = sch.split(j, [None, width])
+    sch.parallel(chunk)
+    sch.vectorize(v)
+    return sch

@@ -1,0 +1,224 @@
+"""What this machine can run kernels on, and the TVM target for it."""
+
+import functools
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import tvm
+
+from d2ltvm.errors import MissingError
+from d2ltvm.system import colab, toolchain
+
+ALLOWED_TARGETS = "'cuda', 'opencl', 'llvm', an architecture such as 'sm_80', or a tvm Target"
+
+
+@functools.cache
+def driver_version():
+    """Version of the NVIDIA driver of this machine.
+
+    >>> d2ltvm.driver_version()
+    (580, 159, 4)
+
+    Returns:
+        A tuple of int, or None where no NVIDIA driver is loaded.
+    """
+    return colab.find_gpu()[0]
+
+
+def driver_problem(version):
+    """Why a driver of this version cannot run the CUDA 13 that the TVM wheel links.
+
+    >>> driver_problem((550, 54, 15))
+    'the NVIDIA driver is 550.54.15, and CUDA 13 wants 580 or newer'
+
+    Args:
+        version: a tuple of int, or None for no driver.
+
+    Returns:
+        One line, or None where the driver is new enough.
+    """
+    if version is None:
+        return "no NVIDIA driver"
+    if version[0] < colab.MIN_DRIVER:
+        shown = colab.dotted(version)
+        return f"the NVIDIA driver is {shown}, and CUDA 13 wants {colab.MIN_DRIVER} or newer"
+    return None
+
+
+@functools.cache
+def has_cuda():
+    """True where TVM sees an NVIDIA GPU. The environment variable D2LTVM_NO_CUDA=1 hides it."""
+    toolchain.load_cuda_runtime()
+    return os.environ.get("D2LTVM_NO_CUDA", "0") in ("", "0") and tvm.cuda(0).exist
+
+
+def capability():
+    """Compute capability of the GPU, such as (9, 0); None where there is none."""
+    if not has_cuda():
+        return None
+    major, minor = tvm.cuda(0).compute_version.split(".")
+    return int(major), int(minor)
+
+
+def need_ampere(arch=None):
+    """Raise a MissingError where the GPU, or an architecture, is older than compute capability 8.0.
+
+    Asynchronous copies and `mma.sync` of 16 x 8 x 16 begin there.
+    """
+    version = capability() if arch is None else None
+    found = str(arch) if arch else "sm_{}{}".format(*version) if version else ""
+    number = re.match(r"sm_(\d+)", found)
+    if number and int(number[1]) < 80:
+        raise MissingError(
+            f"cp.async and mma.sync of 16 x 8 x 16 need sm_80, and this is {found}",
+            "wmma, and d2ltvm.emulate",
+            "a machine with an A100, an L4 or a newer GPU",
+        )
+
+
+def has_hopper():
+    """True where the GPU is an H100 or H200, which have wgmma and TMA."""
+    return capability() == (9, 0)
+
+
+def need_hopper():
+    """Raise a MissingError unless the GPU is an H100 or H200."""
+    if not has_hopper():
+        raise MissingError(
+            "this GPU has no wgmma and no TMA" if has_cuda() else "there is no GPU",
+            "the source and machine code of the kernels, for sm_90a",
+            "a machine with an H100 or H200",
+        )
+
+
+@functools.cache
+def opencl_device():
+    """The OpenCL device that stands in for a GPU: PoCL's, which is the CPU, before any other.
+
+    Returns:
+        A `pyopencl.Device`.
+
+    Raises:
+        MissingError: pyopencl is not installed, or it finds no device.
+    """
+    try:
+        import pyopencl
+
+        devices = [d for p in pyopencl.get_platforms() for d in p.get_devices()]
+    except Exception as error:  # ImportError, or pyopencl's own error when there is no platform
+        raise _no_opencl() from error
+    if not devices:
+        raise _no_opencl()
+    return min(devices, key=lambda d: "Portable Computing Language" not in d.platform.name)
+
+
+def has_opencl():
+    """True where kernels can run as OpenCL."""
+    try:
+        opencl_device()
+    except MissingError:
+        return False
+    return True
+
+
+def default_target():
+    """Where kernels run when nothing else is said: 'cuda' with a GPU, else 'opencl'."""
+    return "cuda" if has_cuda() else "opencl"
+
+
+def as_target(target=None):
+    """The TVM target for a short name.
+
+    >>> d2ltvm.as_target("sm_80").arch
+    'sm_80'
+
+    Args:
+        target: 'cuda' (the GPU of this machine), 'opencl' (PoCL on the CPU), 'llvm' (the CPU), an
+            architecture such as 'sm_80' (CUDA source for it, with no device), a
+            `tvm.target.Target`, or None for `default_target()`.
+
+    Returns:
+        A `tvm.target.Target`.
+
+    Raises:
+        ValueError: `target` is none of these.
+        MissingError: this machine lacks the GPU, or an OpenCL device.
+    """
+    target = default_target() if target is None else target
+    if isinstance(target, tvm.target.Target):
+        return target
+    if target == "cuda":
+        if not has_cuda():
+            raise _no_cuda()
+        return tvm.target.Target("cuda", host="llvm")
+    if target == "opencl":
+        opencl_device()
+        # Limits of a GPU rather than OpenCL's smallest ones, so that one schedule serves both.
+        limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152}
+        return tvm.target.Target({"kind": "opencl", "max_num_threads": 1024, **limits}, host="llvm")
+    if target == "llvm":
+        cpu = tvm.target.codegen.llvm_get_system_cpu()
+        return tvm.target.Target({"kind": "llvm", "mcpu": cpu})
+    if isinstance(target, str) and re.fullmatch(r"sm_\d{2,3}[af]?", target):
+        return tvm.target.Target({"kind": "cuda", "arch": target}, host="llvm")
+    raise ValueError(f"target is {target!r}; allowed: {ALLOWED_TARGETS}")
+
+
+def describe_device():
+    """Name, driver and CUDA version of the GPU.
+
+    >>> d2ltvm.system.devices.describe_device()
+    {'name': 'NVIDIA H200', 'driver': '580.159.04', 'cuda': '13.0'}
+
+    Raises:
+        MissingError: this machine has no GPU that TVM can use.
+    """
+    if not has_cuda():
+        raise _no_cuda()
+    query = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    name, _, driver = query.splitlines()[0].partition(", ")
+    return {"name": name, "driver": driver, "cuda": _cuda_version()}
+
+
+def describe_processor():
+    """The processor, in the form of `describe_device`."""
+    try:
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        found = None
+    name = found.group(1) if found else "unknown processor"
+    return {"name": f"{name}, {os.cpu_count()} cores", "driver": "", "cuda": ""}
+
+
+def _cuda_version():
+    """The CUDA version that the driver supports, such as '13.0'."""
+    from cuda.bindings import driver
+
+    error, number = driver.cuDriverGetVersion()
+    return f"{number // 1000}.{number % 1000 // 10}" if int(error) == 0 else "unknown"
+
+
+def _output(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _no_cuda():
+    if os.environ.get("D2LTVM_NO_CUDA", "0") not in ("", "0"):
+        problem, command = "the GPU is hidden by D2LTVM_NO_CUDA", "unset D2LTVM_NO_CUDA"
+    else:
+        problem = driver_problem(driver_version()) or "the driver is there, but TVM sees no GPU"
+        command = "a machine with an NVIDIA GPU and `sudo apt-get install nvidia-driver-580`"
+    return MissingError(problem, "target='opencl', and CUDA source for any 'sm_…'", command)
+
+
+def _no_opencl():
+    return MissingError(
+        "no OpenCL device",
+        "CUDA source and cubins for any 'sm_…', target='llvm'",
+        "pip install pyopencl pocl-binary-distribution",
+    )
