@@ -39,7 +39,7 @@ from .compute.data import (
     get_conv_batch as get_conv_batch,
     get_conv_data as get_conv_data,
     get_matmul_data as get_matmul_data,
-    square as square,
+    square_matrices as square_matrices,
 )
 from .compute.convolution import conv_reference as conv_reference
 from .compute.conv_batch import (
@@ -72,14 +72,14 @@ from .compiler.cubin import (
     resources as resources,
 )
 from .analysis.traffic import (
-    request as request,
     sectors as sectors,
     touched as touched,
     traffic as traffic,
+    warp_request as warp_request,
 )
 from .analysis.roofline import report as report
 from .analysis.occupancy import occupancy as occupancy
-from .analysis.counters import count as count
+from .analysis.counters import hardware_counters as hardware_counters
 from .system.chips import chip as chip
 
 # Measure it, and keep the measurement.
@@ -90,29 +90,8 @@ from .bench.run import (
     bench_together as bench_together,
     check_conv as check_conv,
 )
-from .bench.records import Record as Record, load as load, measure as measure
-from .bench.contenders import (
-    mxnet_add as mxnet_add,
-    mxnet_conv as mxnet_conv,
-    mxnet_matmul as mxnet_matmul,
-    numpy_add as numpy_add,
-    numpy_matmul as numpy_matmul,
-    torch_add as torch_add,
-    torch_conv as torch_conv,
-    torch_conv_batch as torch_conv_batch,
-    torch_copy as torch_copy,
-    torch_matmul as torch_matmul,
-    tvm_add as tvm_add,
-    tvm_conv as tvm_conv,
-    tvm_conv_batch as tvm_conv_batch,
-    tvm_copy as tvm_copy,
-    tvm_matmul as tvm_matmul,
-)
-from .bench.libraries import (
-    mxnet as mxnet,
-    mxnet_context as mxnet_context,
-    torch_cuda as torch_cuda,
-)
+from .bench.records import Record as Record, load_record as load_record, measure as measure
+from .bench import contenders as contenders, libraries as libraries
 
 # The same by the names of Dive into Deep Learning Compiler.
 from .bench.d2l_names import (

@@ -22,8 +22,12 @@ def attach(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
     def load(name: str):
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = importlib.import_module(f"{package}.{homes[name] or name}")
-        return getattr(module, name) if homes[name] else module
+        if homes[name] is None:
+            return importlib.import_module(f"{package}.{name}")
+        home = importlib.import_module(f"{package}.{homes[name]}")
+        if not hasattr(home, name):  # a module of a subpackage
+            importlib.import_module(f"{home.__name__}.{name}")
+        return getattr(home, name)
 
     return load, lambda: sorted(homes), sorted(homes)
 

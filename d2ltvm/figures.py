@@ -99,7 +99,7 @@ def plot_gflops(sizes, gflops, legend, xlabel="Size", note=None, **options):
 def plot_record(record, legends=None, x=None, xlabel=None, **options):
     """Draw a record: its series with their spread, its unit, and its provenance at the foot.
 
-    >>> d2ltvm.plot_record(d2ltvm.load("vector_add/bandwidth"), xscale="log")
+    >>> d2ltvm.plot_record(d2ltvm.load_record("vector_add/bandwidth"), xscale="log")
 
     Args:
         record: a `Record`.
@@ -245,7 +245,7 @@ def draw_requests(requests, rows=32, note=None):
     of shared memory. The number is a lane's; words that nobody asks for are left white, and rows
     without any are left out. Words one above the other are in the same bank.
 
-    >>> d2ltvm.draw_requests({"column of a tile": d2ltvm.request(sch, "tile")})
+    >>> d2ltvm.draw_requests({"column of a tile": d2ltvm.warp_request(sch, "tile")})
 
     Args:
         requests: a `d2ltvm.analysis.traffic.Request` by title.

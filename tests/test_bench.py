@@ -123,9 +123,9 @@ def test_contenders_are_timed_side_by_side_and_missing_ones_named(capsys):
     result = d2ltvm.bench_together(
         [64, 128],
         {
-            "NumPy": d2ltvm.numpy_add,
+            "NumPy": d2ltvm.contenders.numpy_add,
             "absent": absent,
-            "TVM": d2ltvm.tvm_add(schedules.cpu_vector_add, "llvm"),
+            "TVM": d2ltvm.contenders.tvm_add(schedules.cpu_vector_add, "llvm"),
         },
         work=lambda n: n / 1e9,
         clock=("host", "host"),
@@ -141,7 +141,7 @@ def test_contenders_are_timed_side_by_side_and_missing_ones_named(capsys):
 
 
 def test_without_work_the_result_is_microseconds():
-    result = d2ltvm.bench_together([8], {"NumPy": d2ltvm.numpy_add}, clock="host")
+    result = d2ltvm.bench_together([8], {"NumPy": d2ltvm.contenders.numpy_add}, clock="host")
     assert result["unit"] == "µs" and 0.05 < result["series"]["NumPy"][0] < 1000
 
 
@@ -166,7 +166,7 @@ def test_d2ltvm_names_return_gflops():
 
 def test_mxnet_runs_beside_tvm():
     try:
-        d2ltvm.mxnet()
+        d2ltvm.libraries.mxnet()
     except d2ltvm.MissingError as error:
         pytest.skip(str(error))
     a, b, c = d2ltvm.bcast_data(16)
@@ -178,12 +178,12 @@ def test_mxnet_runs_beside_tvm():
 def test_mxnet_is_refused_under_numpy_2(monkeypatch):
     monkeypatch.setattr(np, "__version__", "2.1.0")
     with pytest.raises(d2ltvm.MissingError, match=r"cannot be imported under NumPy 2\.1\.0"):
-        d2ltvm.mxnet()
+        d2ltvm.libraries.mxnet()
 
 
 def test_mxnet_context_is_cpu_or_gpu():
     with pytest.raises(ValueError, match="ctx is 'tpu'; allowed: 'cpu', 'gpu'"):
-        d2ltvm.mxnet_context("tpu")
+        d2ltvm.libraries.mxnet_context("tpu")
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_convolutions_are_checked_before_they_are_timed():
 def test_mxnet_computes_the_same_convolution():
     data, weight, out = d2ltvm.get_conv_data(4, 3, 9, 3, 1, 2)
     try:
-        result = d2ltvm.mxnet_conv(1, 2)(0, data, weight, out)()
+        result = d2ltvm.contenders.mxnet_conv(1, 2)(0, data, weight, out)()
     except d2ltvm.MissingError:
         pytest.skip("MXNet is not there")
     wanted = d2ltvm.conv_reference(data.astype("float64"), weight.astype("float64"), 1, 2)

@@ -53,7 +53,7 @@ def test_gflops_are_drawn_on_logarithmic_axes():
 
 
 def test_a_record_brings_its_provenance_and_its_spread():
-    record = d2ltvm.load("vector_add/bandwidth")
+    record = d2ltvm.load_record("vector_add/bandwidth")
     d2ltvm.plot_record(record, legends=["PyTorch"], xscale="log")
     assert record.caption in texts()
     assert len(plt.gca().collections) == 1
@@ -120,7 +120,7 @@ def test_the_memory_picture_is_of_the_chip_given():
 
 
 def test_requests_are_drawn_where_the_lanes_ask():
-    tiles = {pad: d2ltvm.request(nasty.transpose(64, 32, 32, pad), "tile") for pad in (0, 1)}
+    tiles = {pad: d2ltvm.warp_request(nasty.transpose(64, 32, 32, pad), "tile") for pad in (0, 1)}
     d2ltvm.draw_requests({f"pad {pad}": tile for pad, tile in tiles.items()})
     conflict, free = plt.gcf().axes
     assert conflict.get_title(loc="left") == "pad 0: 32 wavefronts"
@@ -134,9 +134,9 @@ def test_requests_are_drawn_where_the_lanes_ask():
 def test_a_request_nobody_makes_is_refused():
     sch = nasty.transpose(64, 32, 32)
     with pytest.raises(ValueError, match="no read 0 of 'elsewhere'; there are: read A, read tile"):
-        d2ltvm.request(sch, "elsewhere")
+        d2ltvm.warp_request(sch, "elsewhere")
     with pytest.raises(ValueError, match="no read 1 of 'tile'"):
-        d2ltvm.request(sch, "tile", number=1)
+        d2ltvm.warp_request(sch, "tile", number=1)
 
 
 def test_what_is_touched_is_drawn_as_given():

@@ -68,14 +68,16 @@ def test_shared_memory_and_barriers_are_executed():
     sch.compute_at(shared, block)
     sch.bind(sch.get_loops(shared)[-1], "threadIdx.x")
     kernel = d2ltvm.build(sch)
-    assert "__shared__" in kernel.cuda("sm_80") and "__syncthreads" in kernel.cuda("sm_80")
+    assert "__shared__" in kernel.cuda_source("sm_80") and "__syncthreads" in kernel.cuda_source(
+        "sm_80"
+    )
     x = np.random.default_rng(0).standard_normal(256, "float32")
     d2ltvm.check(kernel, [x], lambda a: a.reshape(4, 64)[:, ::-1].ravel())
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
 def test_source_for_an_architecture_without_a_gpu(arch):
-    source = d2ltvm.build(small()).cuda(arch)
+    source = d2ltvm.build(small()).cuda_source(arch)
     code = d2ltvm.kernel_code(source)
     assert code.startswith('extern "C" __global__') and "blockIdx.x" in code
     assert code.count("__global__") == 1
@@ -138,4 +140,4 @@ def test_kernel_code_of_something_else():
 def test_opencl_source_needs_no_opencl_device(monkeypatch):
     monkeypatch.setattr(devices, "opencl_device", lambda: None)
     kernel = d2ltvm.build(schedules.one_thread_each(1000), "sm_80")
-    assert "__kernel void main_kernel" in kernel.opencl()
+    assert "__kernel void main_kernel" in kernel.opencl_source()

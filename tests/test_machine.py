@@ -49,7 +49,7 @@ COUNTED = [
 @pytest.mark.parametrize("record, schedule, n", COUNTED)
 def test_the_counters_of_an_h200_agree(record, schedule, n):
     table = d2ltvm.traffic(schedule(n), "sm_90")
-    counted = d2ltvm.load(record, "nvidia-h200")[schedule.__name__]
+    counted = d2ltvm.load_record(record, "nvidia-h200")[schedule.__name__]
     assert (*table.total("read"), *table.total("write")) == tuple(counted[:4])
 
 

@@ -49,7 +49,7 @@ def test_sizes_that_are_none_are_named(size):
 
 def test_a_wrong_product_is_not_timed(monkeypatch):
     kernel = d2ltvm.build(schedules.matmul_shared(64, 64, 64))
-    a, b, c = d2ltvm.square(64)
+    a, b, c = d2ltvm.square_matrices(64)
     contenders._verify_matmul(kernel, a, b, c)
     contenders._verify_matmul(kernel, a, b, c, most=0)
 
@@ -67,7 +67,7 @@ def test_gflops_of_products_on_the_cpu():
     assert 0 < speed < 10000
     seconds = d2ltvm.np_matmul_timer(64)(3)
     assert 0 < seconds < 10
-    a, b, c = d2ltvm.square(16)
+    a, b, c = d2ltvm.square_matrices(16)
     contenders.numpy_matmul(16, a, b, c)()
     assert np.allclose(c, a @ b)
 

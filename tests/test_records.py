@@ -52,7 +52,7 @@ def test_with_a_gpu_it_runs_and_writes_nothing(folder, gpu):
 def test_recording_stores_what_load_returns(folder, gpu, monkeypatch):
     monkeypatch.setenv("D2LTVM_RECORD", "1")
     made = [d2ltvm.measure(f"a/{name}", result) for name in ("b", "c", "b")]
-    loaded = d2ltvm.load("a/b", "nvidia-t4")
+    loaded = d2ltvm.load_record("a/b", "nvidia-t4")
     assert loaded.series == made[0].series and loaded.date == made[0].date and not loaded.live
     assert "recorded" in loaded.caption and loaded.software["numpy"] == np.__version__
     stored = json.loads((folder / "nvidia-t4" / "a.json").read_text())["records"]

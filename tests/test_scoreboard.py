@@ -96,31 +96,31 @@ def test_a_workload_without_a_record_is_a_line_and_not_an_end(no_gpu, monkeypatc
 
 def test_the_figures_that_the_book_promises_are_in_the_records():
     """Elementwise kernels against PyTorch on one H200, both sides in the same run."""
-    add = d2ltvm.load("vector_add/bandwidth")
+    add = d2ltvm.load_record("vector_add/bandwidth")
     ratio = add["twice four"] / add["PyTorch"]
     large = add.values >= 2**20
     assert add.values[0] == 2**10 and add.values[-1] == 2**28
     assert (ratio >= 0.97).all() and (ratio[large] >= 0.99).all()
     assert min(add.at("twice four", 2**26), add.at("twice four", 2**28)) >= 4.2
-    broadcast = d2ltvm.load("broadcast_add/bandwidth")
+    broadcast = d2ltvm.load_record("broadcast_add/bandwidth")
     for n in (2048, 4096, 8192, 16384):
         best = broadcast.at("wide, two rows", n)
         assert best >= 1.4 * broadcast.at("PyTorch", n)
         assert n < 8192 or best >= 0.95 * broadcast.at("copy of B", n)
-    product = d2ltvm.load("matmul/sizes")
+    product = d2ltvm.load_record("matmul/sizes")
     assert list(product.values) == [2048, 4096, 8192]
     assert (product["warp tiles"] >= 0.9 * product["cuBLAS"]).all()
     ratios = []
     for c in (16, 32, 64, 128, 256):
-        race = d2ltvm.load(f"conv/best_{c}")
+        race = d2ltvm.load_record(f"conv/best_{c}")
         best = min(time[0] for name, time in race.series.items() if name != "cuDNN")
         ratios.append(race.at("cuDNN", c) / best)
     assert min(ratios) >= 0.7 and math.prod(ratios) >= 0.9 ** len(ratios)
-    layer = d2ltvm.load("hopper/layer")
+    layer = d2ltvm.load_record("hopper/layer")
     for ending, times in (("", 1.10), (", sustained", 1.08)):
         assert layer["cuDNN" + ending][0] >= times * layer["taps left out" + ending][0]
     small, resnet, product, batches = (
-        d2ltvm.load(f"hopper/{name}")
+        d2ltvm.load_record(f"hopper/{name}")
         for name in ("resnet_1x1", "resnet_3x3", "products", "batches")
     )
     for ending in ("", ", sustained"):
@@ -130,7 +130,7 @@ def test_the_figures_that_the_book_promises_are_in_the_records():
         assert ratios.min() >= 1 and math.prod(ratios) >= 1.05 ** len(ratios)
         assert (product[ours] >= product["cuBLAS" + ending]).all()
         assert (batches[cudnn] >= 0.9 * batches[ours]).all()
-    exact = d2ltvm.load("hopper/float32")
+    exact = d2ltvm.load_record("hopper/float32")
     assert exact["TVM"][0] <= 900
-    errors = d2ltvm.load("hopper/float32_errors")
+    errors = d2ltvm.load_record("hopper/float32_errors")
     assert (errors["TVM"] <= errors["cuDNN"]).all()

@@ -14,7 +14,7 @@ def test_every_stored_record_is_whole():
     assert paths, "book/measurements is empty"
     for path in paths:
         for entry in json.loads(path.read_text())["records"]:
-            record = d2ltvm.load(f"{path.stem}/{entry['name']}", path.parent.name)
+            record = d2ltvm.load_record(f"{path.stem}/{entry['name']}", path.parent.name)
             assert records.slug(record.device["name"]) == path.parent.name
             assert record.date and record.device["driver"] and record.software["apache-tvm"]
             for legend in record.series:

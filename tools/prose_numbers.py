@@ -25,7 +25,7 @@ def rec(name):
     """The stored record of that name."""
     from d2ltvm.bench import records
 
-    return records.load(name)
+    return records.load_record(name)
 
 
 def value(expression, form):

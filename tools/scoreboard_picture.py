@@ -16,7 +16,11 @@ def rows():
     from d2ltvm.bench import records, scoreboard
 
     chosen = [w for w in scoreboard.workloads() if w.device == "cuda"]
-    return [row for w in chosen for row in scoreboard.rows(w, records.load(f"scoreboard/{w.key}"))]
+    return [
+        row
+        for w in chosen
+        for row in scoreboard.rows(w, records.load_record(f"scoreboard/{w.key}"))
+    ]
 
 
 def content():

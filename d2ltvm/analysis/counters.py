@@ -29,10 +29,10 @@ MEMORY = {
 }
 
 
-def count(sch, inputs, metrics=MEMORY):
+def hardware_counters(sch, inputs, metrics=MEMORY):
     """Run a schedule's kernel once on the GPU and read hardware counters.
 
-    >>> d2ltvm.count(continuous(1024), (a, b))["load sectors"]
+    >>> d2ltvm.hardware_counters(continuous(1024), (a, b))["load sectors"]
     1064960.0
 
     Args:

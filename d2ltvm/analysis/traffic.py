@@ -216,10 +216,10 @@ class Request:
     cost: int
 
 
-def request(sch, tensor, kind="read", number=0):
+def warp_request(sch, tensor, kind="read", number=0):
     """A request that a warp makes for a tensor, to be drawn with `d2ltvm.draw_requests`.
 
-    >>> d2ltvm.request(transpose(64), "tile").cost
+    >>> d2ltvm.warp_request(transpose(64), "tile").cost
     32
 
     Args:

@@ -12,7 +12,7 @@ from d2ltvm.compute.data import (
     bcast_data,
     get_abc,
     get_conv_data,
-    square,
+    square_matrices,
 )
 from d2ltvm.system.devices import as_target
 
@@ -102,7 +102,9 @@ def bench_matmul_tvm(func, sizes, target=None):
     Returns:
         GFLOPS at each size, an array of float64. 2 n**3 operations.
     """
-    return _bench_one(sizes, tvm_matmul(func, target), square, lambda n: 2 * n**3, _clock(target))
+    return _bench_one(
+        sizes, tvm_matmul(func, target), square_matrices, lambda n: 2 * n**3, _clock(target)
+    )
 
 
 def bench_conv_tvm(func, sizes, target=None):

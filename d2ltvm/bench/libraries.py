@@ -22,7 +22,7 @@ MXNET_ARCHS = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
 def mxnet():
     """MXNet, imported beside TVM.
 
-    >>> mx = d2ltvm.mxnet()
+    >>> mx = d2ltvm.libraries.mxnet()
     >>> mx.nd.ones((2, 2))
 
     Raises:

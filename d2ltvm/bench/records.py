@@ -29,7 +29,7 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch", "mxnet")
 class Record:
     """What was measured, on what, and when.
 
-    >>> record = d2ltvm.load("vector_add/bandwidth")
+    >>> record = d2ltvm.load_record("vector_add/bandwidth")
     >>> record.at("PyTorch", 2**26)
     4360.2
 
@@ -121,14 +121,14 @@ def measure(name, run, device="cuda"):
         raise ValueError(f"device is {device!r}; allowed: 'cuda', 'cpu'")
     _split(name)
     if device == "cuda" and not devices.has_cuda():
-        return load(name)
+        return load_record(name)
     try:
         result = run()
     except MissingError as error:
         if device == "cpu":
             raise
         print(f"not measured here, the record is shown instead: {error}")
-        return load(name)
+        return load_record(name)
     missing = tuple(result.pop("missing", ()))
     recording = os.environ.get("D2LTVM_RECORD") == "1" and device == "cuda"
     if recording and missing:
@@ -147,14 +147,14 @@ def measure(name, run, device="cuda"):
         **result,
     )
     if recording:
-        store(record)
+        store_record(record)
     return record
 
 
-def load(name, device=None):
+def load_record(name, device=None):
     """The stored record of a measurement.
 
-    >>> d2ltvm.load("vector_add/bandwidth").caption
+    >>> d2ltvm.load_record("vector_add/bandwidth").caption
     'NVIDIA H200, driver 580.159.04, CUDA 13.0, TVM 0.27.0.post1; recorded 2026-11-21'
 
     Args:
@@ -177,7 +177,7 @@ def load(name, device=None):
     )  # fmt: skip
 
 
-def store(record):
+def store_record(record):
     """Write a record into its chapter's file, in place of an older one of that name."""
     chapter, short = _split(record.name)
     path = MEASUREMENTS / slug(record.device["name"]) / f"{chapter}.json"

@@ -24,7 +24,7 @@ def bench_together(
     """Time several contenders for one computation at several sizes, in turns.
 
     >>> d2ltvm.bench_together([2**20, 2**24], {
-    ...     "TVM": d2ltvm.tvm_add(vectorized), "PyTorch": d2ltvm.torch_add},
+    ...     "TVM": d2ltvm.contenders.tvm_add(vectorized), "PyTorch": d2ltvm.contenders.torch_add},
     ...     work=lambda n: n / 1e9)
 
     Args:

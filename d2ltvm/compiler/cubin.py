@@ -28,7 +28,7 @@ _LOCK = threading.Lock()
 def compile_cubin(source, arch="sm_90"):
     """Compile CUDA source to a cubin, an ELF file with the machine code of one architecture.
 
-    >>> cubin = compile_cubin(kernel.cuda("sm_80"), "sm_80")
+    >>> cubin = compile_cubin(kernel.cuda_source("sm_80"), "sm_80")
     >>> cubin[:4]
     b'\\x7fELF'
 

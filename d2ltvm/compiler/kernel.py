@@ -116,7 +116,7 @@ class Kernel:
         """The kernels of `source`, without TVM's header."""
         return kernel_code(self.source)
 
-    def cuda(self, arch="sm_90"):
+    def cuda_source(self, arch="sm_90"):
         """CUDA source for an architecture, with or without a GPU.
 
         Args:
@@ -133,13 +133,13 @@ class Kernel:
         arch = architecture(self.mod, arch)
         return lower(self.mod, devices.as_target(arch), self.config).source
 
-    def opencl(self):
+    def opencl_source(self):
         """OpenCL source, with or without an OpenCL device, as text."""
         return lower(self.mod, tvm.target.Target("opencl"), self.config).source
 
     def cubin(self, arch="sm_90"):
         """Machine code for an architecture, compiled by NVRTC: bytes of an ELF file."""
-        return cubin.compile_cubin(self.cuda(arch), architecture(self.mod, arch))
+        return cubin.compile_cubin(self.cuda_source(arch), architecture(self.mod, arch))
 
     def sass(self, arch="sm_90"):
         """The disassembly of `cubin(arch)`, as text."""

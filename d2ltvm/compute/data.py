@@ -124,7 +124,7 @@ def _construct(constructor, *arrays):
     return tuple(constructor(x) for x in arrays) if constructor else arrays
 
 
-def square(n):
+def square_matrices(n):
     """Arrays for a product of square matrices, each of (n, n)."""
     return get_abc((n, n))
 
