@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -33,11 +34,9 @@ def test_a_target_that_wants_a_gpu_says_what_is_wrong_with_the_driver(monkeypatc
 
 def test_a_gpu_that_is_hidden_is_called_hidden(monkeypatch):
     monkeypatch.setenv("D2LTVM_NO_CUDA", "1")
-    devices.has_cuda.cache_clear()
     with pytest.raises(d2ltvm.MissingError, match="hidden by D2LTVM_NO_CUDA"):
         d2ltvm.as_target("cuda")
     assert devices.default_target() == "opencl"
-    devices.has_cuda.cache_clear()
 
 
 def test_without_pocl_one_line_says_how_to_get_it(monkeypatch):
@@ -70,3 +69,23 @@ def test_everything_the_package_promises_is_there():
         assert getattr(d2ltvm, name) is not None
     with pytest.raises(AttributeError, match="nothing"):
         _ = d2ltvm.nothing
+
+
+def test_without_a_gpu_nothing_is_reported(monkeypatch):
+    monkeypatch.setenv("D2LTVM_NO_CUDA", "1")
+    assert devices.reported() is None and devices.capability() is None
+
+
+def test_what_a_gpu_reports(monkeypatch):
+    """Units are the data sheet's: TVM gives bytes and kHz."""
+    gpu = types.SimpleNamespace(
+        exist=True, device_name="NVIDIA H200", compute_version="9.0", multi_processor_count=132,
+        l2_cache_size_bytes=60 * 2**20, max_clock_rate=1_980_000,
+    )  # fmt: skip
+    monkeypatch.setattr(devices, "has_cuda", lambda: True)
+    monkeypatch.setattr(devices.tvm, "cuda", lambda index: gpu)
+    monkeypatch.setattr(devices, "driver_version", lambda: (580, 159, 4))
+    monkeypatch.setattr(devices, "_cuda_version", lambda: "13.0")
+    assert devices.reported() == devices.Reported("NVIDIA H200", "sm_90", 132, 60, 1.98)
+    described = devices.describe_device()
+    assert described["name"] == "NVIDIA H200" and described["driver"] == "580.159.04"

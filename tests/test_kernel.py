@@ -107,7 +107,7 @@ def test_an_unbound_loop_is_explained(target):
 
 @pytest.mark.parametrize("target", ["cudaa", "sm_x", 7, "sm_1", "metal"])
 def test_unknown_targets(target):
-    with pytest.raises(ValueError, match=r"target is .*; allowed: 'cuda', 'opencl', 'llvm'"):
+    with pytest.raises(ValueError, match=r"target is .*; expected 'cuda', 'opencl', 'llvm'"):
         d2ltvm.build(small(), target)
 
 

@@ -1,11 +1,16 @@
-"""What NVIDIA says of its GPUs: the numbers that predictions start from.
+"""What NVIDIA says of its GPUs, and what the GPU of this machine says of itself.
+
+Predictions start from these numbers: `chip` is a data sheet, `here` the GPU that is there.
 
 Each comes from a data sheet, a white paper, or the CUDA C++ Programming Guide's table "Technical
 Specifications per Compute Capability"; `Chip.sources` names them by their keys in references.bib.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from d2ltvm.system import devices
 
 
 @dataclass(frozen=True)
@@ -56,10 +61,10 @@ class Chip:
     fp16_tensor_tflops: float
     tf32_tensor_tflops: float | None
     watts: int
-    sources: tuple
+    sources: tuple[str, ...]
 
     @property
-    def balance(self):
+    def balance(self) -> float:
         """Floating-point operations (float32) that fit into the time of moving one byte."""
         return self.fp32_tflops / self.bandwidth_tb_s
 
@@ -84,7 +89,7 @@ CHIPS = {
 }  # fmt: skip
 
 
-def chip(name):
+def chip(name: str) -> Chip:
     """The data sheet of a GPU, by its short name or by the name its driver gives.
 
     >>> d2ltvm.chip("NVIDIA H200").bandwidth_tb_s
@@ -100,10 +105,52 @@ def chip(name):
     for known, found in CHIPS.items():
         if known in words:
             return found
-    raise ValueError(f"name is {name!r}; known GPUs: {', '.join(CHIPS)}")
+    raise ValueError(f"name is {name!r}; expected one of {', '.join(CHIPS)}")
 
 
-def table(names=tuple(CHIPS)):
+def here(default: str = "H200") -> Chip:
+    """The GPU of this machine: its data sheet, corrected by what the device says of itself.
+
+    A data sheet describes a family. The number of multiprocessors, the size of the L2 cache and the
+    clock are the device's own: an H100 of the PCIe kind has 114 multiprocessors, and an H200
+    reports 60 MiB of L2 cache. Peaks and bandwidth stay the data sheet's.
+
+    >>> d2ltvm.system.chips.here().shared_kib           # on an H200, or where there is no GPU
+    228
+
+    Args:
+        default: whose data sheet it is where there is no GPU, as for `chip`.
+
+    Raises:
+        ValueError: the GPU, or `default`, is not one of `CHIPS`.
+    """
+    found = devices.reported()
+    if found is None:
+        return chip(default)
+    return replace(chip(found.name), sms=found.sms, l2_mib=found.l2_mib, boost_ghz=found.ghz)
+
+
+def sm_count(default: str = "H200") -> int:
+    """Multiprocessors to write a kernel for that starts one block on each of them.
+
+    >>> d2ltvm.system.chips.sm_count("T4")              # where there is no T4
+    40
+
+    Args:
+        default: the GPU that the kernel is for, as for `chip`.
+
+    Returns:
+        What this machine's GPU says, if the kernel runs on it: if its compute capability is that
+        of `default`. Elsewhere what the data sheet says.
+
+    Raises:
+        ValueError: `default` is not one of `CHIPS`.
+    """
+    sheet, found = chip(default), devices.reported()
+    return found.sms if found and found.capability == sheet.capability else sheet.sms
+
+
+def table(names: Iterable[str] = tuple(CHIPS)) -> str:
     """The data sheets side by side, as a Markdown table."""
     chips = [chip(name) for name in names]
     rows = (

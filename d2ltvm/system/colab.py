@@ -93,7 +93,7 @@ def plan(driver, gpu="", capability=None, loaded=None):
     return Plan("compat")
 
 
-def dotted(driver):
+def dotted(driver: tuple[int, ...]) -> str:
     """A driver's version as NVIDIA writes it.
 
     >>> dotted((580, 159, 4))
@@ -103,7 +103,12 @@ def dotted(driver):
     return ".".join([str(major), *(f"{part:02}" for part in minor)])
 
 
-def find_gpu():
+def hidden() -> bool:
+    """Whether the environment variable D2LTVM_NO_CUDA hides the GPU, as any value but 0 does."""
+    return os.environ.get("D2LTVM_NO_CUDA", "0") not in ("", "0")
+
+
+def find_gpu() -> tuple[tuple[int, ...] | None, str, tuple[int, int] | None]:
     """What nvidia-smi, or else the kernel module, says of the first GPU.
 
     >>> find_gpu()
@@ -146,7 +151,7 @@ def prepare():
     Returns:
         The `Plan` that was carried out.
     """
-    if os.environ.get("D2LTVM_NO_CUDA", "0") not in ("", "0"):
+    if hidden():
         return Plan("cpu")
     try:
         driver, gpu, capability = find_gpu()

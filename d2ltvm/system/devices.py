@@ -3,19 +3,20 @@
 import functools
 import os
 import re
-import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tvm
 
 from d2ltvm.errors import MissingError
 from d2ltvm.system import colab, toolchain
 
-ALLOWED_TARGETS = "'cuda', 'opencl', 'llvm', an architecture such as 'sm_80', or a tvm Target"
+TARGETS = "'cuda', 'opencl', 'llvm', an architecture such as 'sm_80', or a tvm Target"
 
 
 @functools.cache
-def driver_version():
+def driver_version() -> tuple[int, ...] | None:
     """Version of the NVIDIA driver of this machine.
 
     >>> d2ltvm.driver_version()
@@ -27,7 +28,7 @@ def driver_version():
     return colab.find_gpu()[0]
 
 
-def driver_problem(version):
+def driver_problem(version: tuple[int, ...] | None) -> str | None:
     """Why a driver of this version cannot run the CUDA 13 that the TVM wheel links.
 
     >>> driver_problem((550, 54, 15))
@@ -47,14 +48,51 @@ def driver_problem(version):
     return None
 
 
-@functools.cache
-def has_cuda():
+def has_cuda() -> bool:
     """True where TVM sees an NVIDIA GPU. The environment variable D2LTVM_NO_CUDA=1 hides it."""
+    return not colab.hidden() and _tvm_sees_gpu()
+
+
+@functools.cache
+def _tvm_sees_gpu() -> bool:
     toolchain.load_cuda_runtime()
-    return os.environ.get("D2LTVM_NO_CUDA", "0") in ("", "0") and tvm.cuda(0).exist
+    return bool(tvm.cuda(0).exist)
 
 
-def capability():
+@dataclass(frozen=True)
+class Reported:
+    """What a GPU says of itself.
+
+    Attributes:
+        name: such as 'NVIDIA H200'.
+        capability: its compute capability, as in 'sm_90'.
+        sms: streaming multiprocessors.
+        l2_mib: L2 cache, MiB.
+        ghz: highest clock.
+    """
+
+    name: str
+    capability: str
+    sms: int
+    l2_mib: int
+    ghz: float
+
+
+def reported() -> Reported | None:
+    """What the GPU of this machine says of itself; None where there is none."""
+    if not has_cuda():
+        return None
+    gpu = tvm.cuda(0)
+    return Reported(
+        name=gpu.device_name,
+        capability="sm_" + gpu.compute_version.replace(".", ""),
+        sms=int(gpu.multi_processor_count),
+        l2_mib=int(gpu.l2_cache_size_bytes) >> 20,
+        ghz=gpu.max_clock_rate / 1e6,  # TVM gives kHz
+    )
+
+
+def capability() -> tuple[int, int] | None:
     """Compute capability of the GPU, such as (9, 0); None where there is none."""
     if not has_cuda():
         return None
@@ -62,7 +100,7 @@ def capability():
     return int(major), int(minor)
 
 
-def need_ampere(arch=None):
+def need_ampere(arch: str | None = None) -> None:
     """Raise a MissingError where the GPU, or an architecture, is older than compute capability 8.0.
 
     Asynchronous copies and `mma.sync` of 16 x 8 x 16 begin there.
@@ -78,12 +116,12 @@ def need_ampere(arch=None):
         )
 
 
-def has_hopper():
+def has_hopper() -> bool:
     """True where the GPU is an H100 or H200, which have wgmma and TMA."""
     return capability() == (9, 0)
 
 
-def need_hopper():
+def need_hopper() -> None:
     """Raise a MissingError unless the GPU is an H100 or H200."""
     if not has_hopper():
         raise MissingError(
@@ -94,7 +132,7 @@ def need_hopper():
 
 
 @functools.cache
-def opencl_device():
+def opencl_device() -> Any:
     """The OpenCL device that stands in for a GPU: PoCL's, which is the CPU, before any other.
 
     Returns:
@@ -114,7 +152,7 @@ def opencl_device():
     return min(devices, key=lambda d: "Portable Computing Language" not in d.platform.name)
 
 
-def has_opencl():
+def has_opencl() -> bool:
     """True where kernels can run as OpenCL."""
     try:
         opencl_device()
@@ -123,12 +161,12 @@ def has_opencl():
     return True
 
 
-def default_target():
+def default_target() -> str:
     """Where kernels run when nothing else is said: 'cuda' with a GPU, else 'opencl'."""
     return "cuda" if has_cuda() else "opencl"
 
 
-def as_target(target=None):
+def as_target(target: Any = None) -> Any:
     """The TVM target for a short name.
 
     >>> d2ltvm.as_target("sm_80").arch
@@ -163,10 +201,10 @@ def as_target(target=None):
         return tvm.target.Target({"kind": "llvm", "mcpu": cpu})
     if isinstance(target, str) and re.fullmatch(r"sm_\d{2,3}[af]?", target):
         return tvm.target.Target({"kind": "cuda", "arch": target}, host="llvm")
-    raise ValueError(f"target is {target!r}; allowed: {ALLOWED_TARGETS}")
+    raise ValueError(f"target is {target!r}; expected {TARGETS}")
 
 
-def describe_device():
+def describe_device() -> dict[str, str]:
     """Name, driver and CUDA version of the GPU.
 
     >>> d2ltvm.system.devices.describe_device()
@@ -177,12 +215,12 @@ def describe_device():
     """
     if not has_cuda():
         raise _no_cuda()
-    query = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-    name, _, driver = query.splitlines()[0].partition(", ")
-    return {"name": name, "driver": driver, "cuda": _cuda_version()}
+    version = driver_version()
+    driver = colab.dotted(version) if version else "unknown"
+    return {"name": tvm.cuda(0).device_name, "driver": driver, "cuda": _cuda_version()}
 
 
-def describe_processor():
+def describe_processor() -> dict[str, str]:
     """The processor, in the form of `describe_device`."""
     try:
         found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
@@ -192,7 +230,7 @@ def describe_processor():
     return {"name": f"{name}, {os.cpu_count()} cores", "driver": "", "cuda": ""}
 
 
-def _cuda_version():
+def _cuda_version() -> str:
     """The CUDA version that the driver supports, such as '13.0'."""
     from cuda.bindings import driver
 
@@ -200,15 +238,8 @@ def _cuda_version():
     return f"{number // 1000}.{number % 1000 // 10}" if int(error) == 0 else "unknown"
 
 
-def _output(*command):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def _no_cuda():
-    if os.environ.get("D2LTVM_NO_CUDA", "0") not in ("", "0"):
+def _no_cuda() -> MissingError:
+    if colab.hidden():
         problem, command = "the GPU is hidden by D2LTVM_NO_CUDA", "unset D2LTVM_NO_CUDA"
     else:
         problem = driver_problem(driver_version()) or "the driver is there, but TVM sees no GPU"
@@ -216,7 +247,7 @@ def _no_cuda():
     return MissingError(problem, "target='opencl', and CUDA source for any 'sm_…'", command)
 
 
-def _no_opencl():
+def _no_opencl() -> MissingError:
     return MissingError(
         "no OpenCL device",
         "CUDA source and cubins for any 'sm_…', target='llvm'",

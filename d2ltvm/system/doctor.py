@@ -210,7 +210,7 @@ def _gpu(name):
             name, "no NVIDIA driver, or no GPU", "a machine with an NVIDIA GPU, or Colab"
         )
     shown = f"{gpu}, driver {colab.dotted(version)}"
-    if os.environ.get("D2LTVM_NO_CUDA", "0") not in ("", "0"):
+    if colab.hidden():
         return _no_gpu(name, f"{shown}, hidden by D2LTVM_NO_CUDA", "unset D2LTVM_NO_CUDA")
     found = _probe(_GPU_PROBE)
     if found.get("seen"):
