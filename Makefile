@@ -14,7 +14,7 @@ CHAPTERS ?=
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env book test notebooks record validate sanitize numbers format lint doctor bench clean
+.PHONY: help env book test cells notebooks record validate sanitize numbers format lint doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -40,6 +40,9 @@ book: $(STAMP)  ## the site, as HTML, with warnings as errors
 
 test: $(STAMP)  ## unit tests, and every cell of every chapter
 	@$(BIN)/python -m pytest -q --nbval -n 2 --dist loadfile
+
+cells: $(STAMP)  ## write the package's schedules and kernels into the chapters that define them
+	@PYTHONPATH=. $(BIN)/python tools/cells.py
 
 notebooks: $(STAMP)  ## run chapters and keep their outputs; CHAPTERS="book/... ..." for some
 	@$(BIN)/python tools/execute.py $(CHAPTERS)

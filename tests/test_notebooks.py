@@ -1,9 +1,10 @@
 """What every chapter must be. Each rule is also shown to fail on a chapter that breaks it."""
 
-import ast
 import copy
+import dataclasses
 import re
 
+import cells
 import nbformat
 import prose_numbers
 import pytest
@@ -67,13 +68,13 @@ def ending(notebook):
                 sections[current] = []
         elif current:
             sections[current].append(cell)
-    exercises = {h: cells for h, cells in sections.items() if h.startswith("Exercise ")}
+    exercises = {h: under for h, under in sections.items() if h.startswith("Exercise ")}
     if "Summary" not in sections:
         yield "no summary"
     if len(exercises) < 3:
         yield f"only {len(exercises)} exercises"
-    for heading, cells in exercises.items():
-        if not any("hide-cell" in book.tags(cell) and cell.outputs for cell in cells):
+    for heading, under in exercises.items():
+        if not any("hide-cell" in book.tags(cell) and cell.outputs for cell in under):
             yield f"{heading} has no folded solution with output"
 
 
@@ -111,33 +112,13 @@ def numbers_have_sources(notebook):
 
 def same_schedules(notebook):
     """A schedule that a chapter defines is the one that the package has."""
-    folders = (book.ROOT / "d2ltvm" / name for name in ("schedules", "hopper"))
-    files = (file for folder in folders for file in sorted(folder.glob("*.py")))
-    package = definitions("\n".join(file.read_text() for file in files))
-    for cell in book.code_cells(notebook):
-        if "schedules" in book.tags(cell):
-            for name, tree in definitions(cell.source).items():
-                if package.get(name) != tree:
-                    yield f"{name} differs from that of the package"
+    for cell, _ in cells.rewrite(notebook):
+        names = ", ".join(name for name, *_ in cells.definitions(cell.source))
+        yield f"{names}: not as in the package: run `make cells`"
 
 
 def markdown(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
-
-
-def definitions(source):
-    """The functions and classes of a source by name, without the `d2ltvm.` of a chapter."""
-
-    class Bare(ast.NodeTransformer):
-        def visit_Attribute(self, node):
-            self.generic_visit(node)
-            if isinstance(node.value, ast.Name) and node.value.id == "d2ltvm":
-                return ast.Name(node.attr, node.ctx)
-            return node
-
-    tree = Bare().visit(ast.parse(source))
-    kinds = ast.FunctionDef | ast.ClassDef
-    return {n.name: ast.dump(n) for n in tree.body if isinstance(n, kinds)}
 
 
 RULES = (
@@ -163,6 +144,47 @@ def test_chapter(path, rule):
 def test_every_notebook_is_in_the_table_of_contents():
     there = set((book.ROOT / "book").rglob("*.ipynb"))
     assert there == set(CHAPTERS)
+
+
+def test_the_package_says_which_chapter_a_schedule_is_from():
+    """Every function that a chapter defines names it, and no other one does."""
+    defined = {
+        (name, cells.chapter_name(path))
+        for path in CHAPTERS
+        for cell in cells.cells(book.read(path))
+        for name, *_ in cells.definitions(cell.source)
+    }
+    named = {
+        (name, chapter)
+        for name, functions in cells.package().items()
+        for function in functions
+        for chapter in function.chapters
+    }
+    assert named == defined
+
+
+def test_a_schedule_that_the_package_lacks():
+    with pytest.raises(ValueError, match="nobody is 0 times in the package; expected one"):
+        cells.rewritten("def nobody():\n    pass", set())
+
+
+def test_what_cells_writes_and_what_it_leaves():
+    """Names of the reader's surface get a prefix but where the chapter imports them."""
+    function = cells.Function(
+        "def f(x):  # noqa: E999\n    return '× and', g(x, h)  # a remark",
+        frozenset({"check", "g", "h"}),
+        (),
+    )
+    shown = cells.for_a_reader(function, set())
+    assert shown == 'def f(x):\n    return "× and", g(x, h)  # a remark'
+    text = function.text.replace("g(x, h)", "check(x, build(h))")
+    names = dataclasses.replace(function, text=text, imported=frozenset({"check", "build"}))
+    assert "d2ltvm.check(x, d2ltvm.build(h))" in cells.for_a_reader(names, set())
+    assert '  return "× and", check(x, d2ltvm.build(h))' in cells.for_a_reader(names, {"check"})
+    source = "before = 1\n\n\n@old\ndef largest_divisor():\n    pass\n\n\nafter = 2  # stays"
+    got = cells.rewritten(source, set())
+    assert got.startswith("before = 1\n\n\ndef largest_divisor(") and "@old" not in got
+    assert got.endswith("\n\n\nafter = 2  # stays")
 
 
 def first_with(notebook, tag):

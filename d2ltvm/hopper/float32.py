@@ -40,6 +40,7 @@ def power_of_two(values):
     return float(min(scale, 2.0**127))
 
 
+# From hopper/float32.
 def split(shape, scale):
     """A schedule that splits float32 into two float16: out[0] + out[1] = scale * x.
 
@@ -78,6 +79,7 @@ def split(shape, scale):
     return sch
 
 
+# From hopper/float32.
 def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
     """A convolution kernel in NHWC of float32, given as pairs of float16.
 
@@ -216,6 +218,7 @@ def plan_float32(*sizes, columns=None, parts=2, **options):
     return plan_conv(*sizes, columns=columns, parts=parts, **options)
 
 
+# From hopper/float32.
 @T.inline
 def multiply_pieces(acc, matrices, stage, columns, h, since=0):
     """Begin three products of half of the columns: high by low, low by high, high by high.
@@ -236,6 +239,7 @@ def multiply_pieces(acc, matrices, stage, columns, h, since=0):
     T.ptx.wgmma.commit_group.sync.aligned()
 
 
+# From hopper/float32.
 @T.inline
 def collect(total, acc, columns, h):
     """Add sums of half of the columns to those that are kept.

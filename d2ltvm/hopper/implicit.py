@@ -24,6 +24,7 @@ from d2ltvm.hopper.tiles import (
 )
 
 
+# From hopper/implicit.
 @T.inline
 def locate(at, job, plan):
     """Where a tile lies: row, column, image, channel; its first tap and taps, twice.
@@ -60,6 +61,7 @@ def locate(at, job, plan):
         at[7] = plan.k
 
 
+# From hopper/implicit.
 def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
     """A convolution kernel in NHWC, float16 with float32 sums.
 

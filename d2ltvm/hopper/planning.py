@@ -133,6 +133,7 @@ def plan_conv(
     )  # fmt: skip
 
 
+# From hopper/implicit.
 def tile_columns(boxes, oc, sms):
     """The columns of a tile, 64, 128 or 256, with which the last wave is done first.
 
@@ -166,6 +167,7 @@ def flop_per_byte(batch, oc, ic, n, k, p=0, s=1):
     return 2 * batch * o * o * oc * ic * k * k / (2 * elements)
 
 
+# From hopper/implicit.
 def tile_pixels(batch, o, s):
     """Images, rows and columns, 128 together, that cover a batch in the fewest tiles.
 
@@ -182,6 +184,7 @@ def tile_pixels(batch, o, s):
     return min(boxes, key=lambda t: (count_tiles(batch, o, t), -t[0]))
 
 
+# From hopper/implicit.
 def count_tiles(batch, o, tile):
     """How many tiles cover the pixels of a batch of results of o x o."""
     return math.prod(math.ceil(a / b) for a, b in zip((batch, o, o), tile, strict=True))

@@ -28,6 +28,7 @@ from d2ltvm.hopper.tiles import (
 )
 
 
+# From hopper/product.
 def matmul(n, m, l, columns=None, stages=None, parts=None, sms=132):
     """A kernel for C = A Bᵀ: A is (n, l), B (m, l), C (n, m), all float16.
 

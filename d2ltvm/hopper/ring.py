@@ -19,6 +19,7 @@ LINES = 16  # rows that 128 threads read at once, 16 bytes each
 EVENTS = ("asked", "arrived", "taken", "handed back")  # of a tile: what `stream` keeps clocks of
 
 
+# From hopper/feeding.
 def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
     """A kernel that adds up the columns of X, which TMA brings through a ring of tiles.
 
@@ -125,6 +126,7 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
     return main
 
 
+# From hopper/feeding.
 def stream_by_threads(n, rows=128, stages=4, laps=1, sms=132):
     """The kernel of `stream`, but 128 threads fill the ring, with cp.async.
 
@@ -181,6 +183,7 @@ def stream_by_threads(n, rows=128, stages=4, laps=1, sms=132):
     return main
 
 
+# From hopper/feeding.
 @T.inline
 def copy_rows(tile, X, stage, first, thread, n, rows):
     """Begin to copy the rows from `first` on into a slot, zeros for those behind the last."""
@@ -195,6 +198,7 @@ def copy_rows(tile, X, stage, first, thread, n, rows):
         )
 
 
+# From hopper/feeding.
 @T.inline
 def clear(sums):
     """Let sums begin at zero."""
@@ -202,6 +206,7 @@ def clear(sums):
         sums[j] = T.float32(0)
 
 
+# From hopper/feeding.
 @T.inline
 def add_slot(sums, eight, tile, stage, thread, rows):
     """Add what is in a slot to the sums of a warpgroup: 8 columns a thread, every 16th row."""
@@ -214,6 +219,7 @@ def add_slot(sums, eight, tile, stage, thread, rows):
             sums[j] = sums[j] + T.Cast("float32", eight[j])
 
 
+# From hopper/feeding.
 @T.inline
 def hold(start, pause):
     """Wait until the clock is so many cycles past the start."""
@@ -223,6 +229,7 @@ def hold(start, pause):
             now = T.cuda.clock64()
 
 
+# From hopper/feeding.
 @T.inline
 def keep(clocks, event, block, r, rounds):
     """Write down the clock at an event of a round, of block 0."""
@@ -231,6 +238,7 @@ def keep(clocks, event, block, r, rounds):
             clocks[event, r] = T.cuda.clock64()
 
 
+# From hopper/feeding.
 @T.inline
 def watch(ring, slot, clocks, block, thread, rounds):
     """Write down when tiles of block 0 arrive, whether or not anybody is waiting for them."""
@@ -242,6 +250,7 @@ def watch(ring, slot, clocks, block, thread, rounds):
                 slot.advance()
 
 
+# From hopper/feeding.
 @T.inline
 def write_sums(sums_of, sums, block, thread):
     """Write the sums of a warpgroup to those of all blocks."""
@@ -266,6 +275,7 @@ def reference(x, rows=128, laps=1, sms=132):
     return laps * np.stack(sums)
 
 
+# From hopper/feeding.
 def plain_tile(pool, shape, dtype="float16"):
     """A tile in shared memory, one row behind the other."""
     return pool.alloc(shape, dtype, align=1024, layout=TileLayout(S[tuple(shape)]))

@@ -11,6 +11,7 @@ __device__ int next_tile(int tiles) { return atomicInc(&tiles_asked_for, tiles -
 """
 
 
+# From hopper/implicit.
 @T.meta_class
 class Job:
     """The tile that a thread is at, and the way to the next.

@@ -14,11 +14,13 @@ from d2ltvm.hopper.planning import (
 SWIZZLE_128B = 3  # in a descriptor. Source: PTX ISA, "Matrix Descriptor Format"
 
 
+# From hopper/wgmma.
 def shared_tile(pool, shape, dtype="float16"):
     """A tile in shared memory, in rows of 128 swizzled bytes."""
     return pool.alloc(shape, dtype, align=1024, layout=swizzled_layout(shape, dtype))
 
 
+# From hopper/product.
 @T.inline
 def wait_for_kernel_before(early=True):
     """Wait for the end of the kernel before, which may still run.
@@ -31,6 +33,7 @@ def wait_for_kernel_before(early=True):
     T.ptx.griddepcontrol.wait()
 
 
+# From hopper/product.
 def dependent_launch(kernel):
     """A PrimFunc whose blocks may start before the kernel launched before it has ended.
 
@@ -40,24 +43,28 @@ def dependent_launch(kernel):
     return kernel.with_attr("tirx.kernel_launch_params", tags)
 
 
+# From hopper/feeding and hopper/wgmma.
 @T.inline
 def load(tile, box, barrier):
     """Have TMA copy a box, zeros where it is outside, and tell a barrier."""
     Tx.copy_async(tile, box, dispatch="tma_explicit", mbar=barrier, oob="zero")
 
 
+# From hopper/product.
 @T.inline
 def store(box, tile):
     """Have TMA copy a tile to a box of a tensor, but for what is outside."""
     Tx.copy_async(box, tile, dispatch="tma_explicit")
 
 
+# From hopper/wgmma.
 @T.inline
 def encode(descriptor, pointer):
     """Write the descriptor of a matrix in rows of 128 swizzled bytes."""
     T.cuda.wgmma.encode_matrix_descriptor(T.address_of(descriptor), pointer, 1, 64, SWIZZLE_128B)
 
 
+# From hopper/wgmma.
 @T.inline
 def multiply(acc, matrices, stage, columns, k):
     """Begin to multiply what is in a slot; the first time, sums start at zero."""
@@ -73,6 +80,7 @@ def multiply(acc, matrices, stage, columns, k):
     T.ptx.wgmma.commit_group.sync.aligned()
 
 
+# From hopper/product.
 @T.inline
 def hand_back(ring, thread, last, k):
     """Wait for all products but those just begun; hand back the slot before."""
@@ -81,6 +89,7 @@ def hand_back(ring, thread, last, k):
         ring.empty.arrive(last)
 
 
+# From hopper/product.
 @T.inline
 def finish(ring, thread, last):
     """Wait for the last products, and hand back their slot."""
@@ -98,6 +107,7 @@ def place(tile, part, block, row, column, box):
     return tile.ptr_to([part, block, *rows, column])
 
 
+# From hopper/product.
 @T.inline
 def to_shared(acc, pair, tile, part, thread, h, width, box=(64, 1, 1)):
     """Round sums of a warpgroup to float16 and put them into its tile, swizzled.

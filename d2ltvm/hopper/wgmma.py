@@ -9,6 +9,7 @@ from d2ltvm.hopper.planning import (
 from d2ltvm.hopper.tiles import encode, load, multiply, shared_tile
 
 
+# From hopper/wgmma.
 def one_tile(columns=64, repeats=1, blocks=1):
     """A kernel for one tile: C = A Bᵀ, with A of (64, 64) and B of (columns, 64).
 

@@ -10,6 +10,7 @@ from d2ltvm.compute.ops import schedule
 from d2ltvm.schedules.loops import bind_thread, pipeline, split_axis
 
 
+# From convolution/convolution.
 def default_sch(oc, ic, n, k, p, s):
     """Convolution: a row a block, a column a thread, channels in turn."""
     X, K, Y, _ = conv(oc, ic, n, n, k, k, p, p, s, s)
@@ -22,6 +23,7 @@ def default_sch(oc, ic, n, k, p, s):
     return sch
 
 
+# From convolution/convolution.
 def cpu_conv(oc, ic, n, k, p, s, toc=32, tic=16, rows=8, width=8):
     """Convolution on the CPU, packed: `width` pixels by `toc` channels."""
     toc, tic = math.gcd(oc, toc), math.gcd(ic, tic)
@@ -49,6 +51,7 @@ def cpu_conv(oc, ic, n, k, p, s, toc=32, tic=16, rows=8, width=8):
     return sch
 
 
+# From convolution/convolution.
 def pack(sch):
     """Pack image and kernels in parallel, reading along their rows."""
     for name in ("PackedX", "PackedK"):
@@ -59,12 +62,14 @@ def pack(sch):
     sch.reorder(oc, ic, y, x)
 
 
+# From convolution/convolution.
 def largest_divisor(sch, loop, most):
     """The largest number up to `most` that divides a loop's length."""
     length = int(sch.get(loop).extent)
     return max(size for size in range(1, most + 1) if length % size == 0)
 
 
+# From convolution/tiling.
 def with_conv_caches(sch, block, scope="shared"):
     """Copies of image and kernels in shared memory, and of these in registers."""
     XX, KK = (sch.cache_read(block, k, scope) for k in (0, 1))
@@ -79,6 +84,7 @@ BLOCKS = ("blockIdx.z", "blockIdx.y", "blockIdx.x")
 VTHREADS = ("vthread.z", "vthread.y", "vthread.x")
 
 
+# From convolution/tiling.
 def conv_fetch(sch, copy, rank, threads, runs=False):
     """Share out a copy's last `rank` loops, neighbour by neighbour or in runs."""
     fused = sch.fuse(*sch.get_loops(copy)[-rank:])
@@ -89,6 +95,7 @@ def conv_fetch(sch, copy, rank, threads, runs=False):
     bind_thread(sch, axes, THREADS)
 
 
+# From convolution/tiling.
 def conv_loops(sch, sums, output, reduction):
     """Tile a convolution; returns the loops at which its stages are computed."""
     axes = sch.get_loops(sums)
@@ -105,6 +112,7 @@ def conv_loops(sch, sums, output, reduction):
     return threads[-1], outer, middle[-1]
 
 
+# From convolution/tiling.
 def conv_tiled(
     oc, ic, n, k, p, s, tile_c, tile_h, tile_w,
     tile_rc=(1, 1), tile_rh=(1, 1), tile_rw=(1, 1),
@@ -129,16 +137,19 @@ def conv_tiled(
     return sch
 
 
+# From convolution/tiling.
 def tiling(oc, ic, n, k, p, s):
     """Convolution: 8 channels, 2 rows, 4 columns a thread; along kernel rows."""
     return conv_tiled(oc, ic, n, k, p, s, (1, 4, 8), (1, 2, 2), (1, 16, 4), tile_rw=(1, k))
 
 
+# From convolution/virtual_threads.
 def vthread(oc, ic, n, k, p, s):
     """Convolution: along kernel columns, with two virtual threads across."""
     return conv_tiled(oc, ic, n, k, p, s, (1, 4, 8), (1, 2, 2), (2, 16, 2), tile_rh=(1, k))
 
 
+# From convolution/all_sizes.
 def conv_split(
     oc, ic, n, k, p, s, channels=8, rows=4, warps=2, parts=8, depth=2, lanes=32,
     stages=2, scope="shared.dyn",
@@ -172,6 +183,7 @@ def conv_split(
     return sch
 
 
+# From convolution/all_sizes.
 def split_loops(sch, partial, sizes):
     """Tile partial sums; returns loops of tiles, threads, rounds, kernel columns."""
     channels, rows, warps, lanes = sizes
@@ -186,6 +198,7 @@ def split_loops(sch, partial, sizes):
     return bx, lane, rounds, rkw
 
 
+# From convolution/all_sizes.
 def add_up(sch, sums, tile_loop, threads):
     """Add the parts of a tile, by all threads, and write the result."""
     sch.set_scope(sums, 0, "local")
@@ -198,6 +211,7 @@ def add_up(sch, sums, tile_loop, threads):
     sch.unroll(part)
 
 
+# From convolution/all_sizes.
 def channels_last(sch, KK, KL):
     """Keep kernels with neighbouring channels side by side, and read four at once."""
     for copy in (KK, KL):

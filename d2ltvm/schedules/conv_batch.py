@@ -17,6 +17,7 @@ from d2ltvm.schedules.conv import BLOCKS
 from d2ltvm.schedules.loops import bind_thread, fetch, pipeline, split_axis
 
 
+# From batched/hwcn.
 def hwcn_blocks(batch, oc, ic, n, k, p=0, s=1, tile=8, threads=8, step=8, vthreads=2):
     """Convolution in HWCN: shared tiles, and strided pieces for each thread.
 
@@ -48,6 +49,7 @@ def hwcn_blocks(batch, oc, ic, n, k, p=0, s=1, tile=8, threads=8, step=8, vthrea
     return sch
 
 
+# From batched/hwcn.
 def hwcn_caches(tensors, scope):
     """A schedule of a convolution in HWCN with its copies, and its blocks.
 
@@ -61,12 +63,14 @@ def hwcn_caches(tensors, scope):
     return sch, (sums, XX, KK, XL, KL, sch.cache_write(sums, 0, "local"))
 
 
+# From batched/hwcn.
 def check_stages(stages, rounds):
     """Raise a ValueError unless there is a round for each stage."""
     if not 1 <= stages <= rounds:
         raise ValueError(f"stages is {stages}; 1 to {rounds}, the rounds there are, are allowed")
 
 
+# From batched/hwcn.
 def check_tiles(*sizes):
     """Raise a ValueError unless each size, of (name, size, tile), is a multiple of its tile."""
     for name, size, tile in sizes:
@@ -74,6 +78,7 @@ def check_tiles(*sizes):
             raise ValueError(f"{name} is {size}; a multiple of the tile, {tile}, is allowed")
 
 
+# From batched/hwcn.
 def hwcn_tiled(
     batch, oc, ic, n, k, p=0, s=1,
     rows=(2, 4, 4, 4), columns=(2, 2, 8, 4), depth=32, stages=2,
@@ -106,6 +111,7 @@ def hwcn_tiled(
     return sch
 
 
+# From batched/hwcn.
 def hwcn_loops(sch, sums, rows, columns, depth, interleave):
     """Tile a convolution in HWCN; returns the loops of threads, rounds and reduction."""
     y, x, c, image, ric, rkh, rkw = sch.get_loops(sums)
@@ -124,6 +130,7 @@ def hwcn_loops(sch, sums, rows, columns, depth, interleave):
     return thread, sch.fuse(rkh, rkw, ko), ki
 
 
+# From batched/tensorcores.
 def wmma_tiled(
     batch, oc, ic, n, k, p=0, s=1,
     rows=(2, 4), columns=(4, 4), depth=2, stages=1, pad=0, row_of_taps=False, tensorized=True,
@@ -166,6 +173,7 @@ WMMA = (
 )
 
 
+# From batched/swizzling.
 def mma_tiled(
     batch, oc, ic, n, k, p=0, s=1,
     rows=(2, 4), columns=(2, 4), depth=2, stages=4, ahead=True,
@@ -199,6 +207,7 @@ def mma_tiled(
     return sch
 
 
+# From batched/tensorcores.
 def nhwcnc(batch, oc, ic, n, k, p, s, tiles, stages, half=True, taps=1):
     """A schedule of a convolution in NHWCnc whose sizes are multiples of the tiles.
 
@@ -215,6 +224,7 @@ def nhwcnc(batch, oc, ic, n, k, p, s, tiles, stages, half=True, taps=1):
     return schedule(conv_nhwcnc(batch, oc, ic, n, k, p, s, dtype=dtype)[:3])
 
 
+# From batched/tensorcores.
 def nhwcnc_loops(sch, sums, rows, columns, depth, row_of_taps=False):
     """Tile a convolution in NHWCnc; returns loops of warps, rounds, reduction, and fragments."""
     b, y, x, c, image, oc, rib, rkh, rkw, ric = sch.get_loops(sums)
@@ -228,6 +238,7 @@ def nhwcnc_loops(sch, sums, rows, columns, depth, row_of_taps=False):
     return warp, rounds, inner, (b, c)
 
 
+# From batched/tensorcores.
 def nhwcnc_caches(sch, block, scope, fragment_scopes, rounds, inner):
     """Copies of X and K in shared memory, for a round, and of these in fragments."""
     copies = [sch.cache_read(block, k, scope) for k in (0, 1)]
@@ -239,6 +250,7 @@ def nhwcnc_caches(sch, block, scope, fragment_scopes, rounds, inner):
     return copies, values
 
 
+# From batched/tensorcores.
 def fetch_blocks(sch, copy, warps, width=8):
     """Share out the copy of a round's blocks, `width` elements a thread at a time."""
     outside = 5  # the loops of pixel, block (two), warp and round
@@ -248,6 +260,7 @@ def fetch_blocks(sch, copy, warps, width=8):
     sch.vectorize(v)
 
 
+# From batched/swizzling.
 def spread(sch, copies, values, result):
     """Swizzle the tiles in shared memory, and spread fragments over lanes and registers."""
     for copy in copies:
@@ -265,11 +278,13 @@ def spread(sch, copies, values, result):
         sch.transform_layout(block, (side, 0), on_last_two(lanes))
 
 
+# From batched/swizzling.
 def on_last_two(lanes):
     """A function of all indices that leaves them as they are, but for the last two."""
     return lambda *i: (*i[:-2], *lanes(*i[-2:]))
 
 
+# From batched/tensorcores.
 def tensorize_all(sch, blocks, names):
     """Put intrinsics in the place of the innermost loops: three of the sums', two of others."""
     for block, rank, name in zip(blocks, (2, 2, 2, 3, 2), names, strict=True):
@@ -286,6 +301,7 @@ def unroll_fragments(sch, loops, values, sums):
             sch.unroll(loop)
 
 
+# From batched/swizzling.
 def look_ahead(sch, rounds, inner, stages):
     """Fetch tiles `stages` - 1 rounds ahead, and fragments one step."""
     sch.annotate(inner, "software_pipeline_stage", [0, 0, 1])

@@ -3,6 +3,7 @@
 from d2ltvm.compute.ops import broadcast_add, schedule, vector_add, vector_copy
 
 
+# From machine/gpu_in_numbers.
 def copy_unrolled(n, nt=128, width=4, steps=2):
     """Copy: `steps` accesses of `width` elements a thread, a block's width apart."""
     sch = schedule(vector_copy(n))
@@ -16,6 +17,7 @@ def copy_unrolled(n, nt=128, width=4, steps=2):
     return sch
 
 
+# From elementwise/vector_add.
 def one_thread_each(n, nt=256):
     """Vector add: one element a thread, `nt` threads a block."""
     sch = schedule(vector_add(n))
@@ -26,6 +28,7 @@ def one_thread_each(n, nt=256):
     return sch
 
 
+# From elementwise/vector_add.
 def vectorized(n, nt=128, width=4):
     """Vector add: `width` neighbouring elements a thread, in one access."""
     sch = schedule(vector_add(n))
@@ -37,6 +40,7 @@ def vectorized(n, nt=128, width=4):
     return sch
 
 
+# From elementwise/vector_add.
 def unrolled(n, nt=128, width=4, steps=2):
     """Vector add: `steps` accesses of `width` elements a thread, a block's width apart."""
     sch = schedule(vector_add(n))
@@ -50,6 +54,7 @@ def unrolled(n, nt=128, width=4, steps=2):
     return sch
 
 
+# From elementwise/vector_add.
 def partitioned(n, nt=128, width=4, steps=2):
     """Vector add: as `unrolled`, with the guard for the last block kept out of all the others."""
     sch = unrolled(n, nt, width, steps)
@@ -58,6 +63,7 @@ def partitioned(n, nt=128, width=4, steps=2):
     return sch
 
 
+# From elementwise/vector_add.
 def cpu_vector_add(n, chunks=2, width=16):
     """Vector add on the CPU: `chunks` pieces in parallel, SIMD instructions inside."""
     sch = schedule(vector_add(n))
@@ -69,6 +75,7 @@ def cpu_vector_add(n, chunks=2, width=16):
     return sch
 
 
+# From elementwise/broadcast_add.
 def continuous_parallel(n, nt=64, nb=256):
     """Broadcast add: each thread takes a run of neighbouring elements."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
@@ -82,6 +89,7 @@ def continuous_parallel(n, nt=64, nb=256):
     return sch
 
 
+# From elementwise/broadcast_add.
 def alternate_parallel(n, nt=64, nb=256):
     """Broadcast add: neighbouring threads take neighbouring elements, at every step."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
@@ -96,6 +104,7 @@ def alternate_parallel(n, nt=64, nb=256):
     return sch
 
 
+# From elementwise/broadcast_add.
 def bcast_vectorized(n, nt=256, width=4):
     """Broadcast add: `width` neighbouring elements a thread, in one access."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
@@ -107,6 +116,7 @@ def bcast_vectorized(n, nt=256, width=4):
     return sch
 
 
+# From elementwise/broadcast_add.
 def bcast_rows(n, nt=256, width=4, rows=2):
     """Broadcast add: the same columns of `rows` rows a thread, all of its B loaded first."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
@@ -128,6 +138,7 @@ def bcast_rows(n, nt=256, width=4, rows=2):
     return sch
 
 
+# From elementwise/broadcast_add.
 def cpu_bcast_add(n, chunks=2, width=16):
     """Broadcast add on the CPU: rows in parallel, SIMD instructions along a row."""
     sch = schedule(broadcast_add((n, 1), (n, n)))

@@ -6,6 +6,7 @@ from d2ltvm.compute.ops import matmul, schedule
 from d2ltvm.schedules.loops import bind_thread, fetch, pipeline, split_axis
 
 
+# From memory/matmul.
 def matmul_naive(n, m, l, nt=32):
     """Matrix product: one element a thread, neighbours in neighbouring rows."""
     sch = schedule(matmul(n, m, l))
@@ -28,6 +29,7 @@ def matmul_coalesced(n, m, l, nt=32):
     return sch
 
 
+# From memory/matmul.
 def with_caches(sch, tile, scope="shared"):
     """Keep the sums of a product in registers, copies of A and B in shared memory.
 
@@ -47,6 +49,7 @@ def with_caches(sch, tile, scope="shared"):
     return C, sums, *copies
 
 
+# From memory/matmul.
 def matmul_shared(n, m, l, nt=32):
     """Matrix product: one element a thread, tiles of A and B in shared memory."""
     sch = schedule(matmul(n, m, l))
@@ -65,6 +68,7 @@ def matmul_shared(n, m, l, nt=32):
     return sch
 
 
+# From memory/matmul.
 def tile_loops(sch, C, rows, columns, depth, interleave=False):
     """Tile a product; `rows` and `columns` are pieces, warps, lanes, elements."""
     i, j, k = sch.get_loops(C)
@@ -83,6 +87,7 @@ def tile_loops(sch, C, rows, columns, depth, interleave=False):
     return tx, ko, ki
 
 
+# From memory/matmul.
 def matmul_tiled(
     n, m, l, rows=(1, 1, 16, 8), columns=(1, 1, 16, 8), depth=16,
     wide=False, align=0, unroll=False, stages=1, interleave=False, scope="shared",
@@ -112,6 +117,7 @@ def matmul_tiled(
     return sch
 
 
+# From memory/matmul.
 def widen(sch, A, *copies):
     """Turn A's tile, so that rows are neighbours, and copy four at once."""
     sch.transform_layout(A, ("write", 0), lambda i, k: (k, i))
@@ -119,12 +125,14 @@ def widen(sch, A, *copies):
         sch.vectorize(sch.get_loops(copy)[-1])
 
 
+# From memory/matmul.
 def matmul_vthread(n, m, l, **options):
     """Matrix product: a thread's 8 by 8 elements in four pieces, far apart."""
     pieces = (2, 1, 16, 4)
     return matmul_tiled(n, m, l, pieces, pieces, wide=True, unroll=True, **options)
 
 
+# From memory/matmul.
 def matmul_warps(n, m, l, **options):
     """Matrix product: 128 by 256 a block, 64 by 64 a warp, 16 by 8 a thread."""
     return matmul_tiled(
@@ -133,6 +141,7 @@ def matmul_warps(n, m, l, **options):
     )  # fmt: skip
 
 
+# From memory/matmul.
 def cpu_matmul(n, m, l, rows=128, columns=256, depth=128, height=8, width=32):
     """Matrix product on the CPU: packed tiles for the cache and for registers."""
     sch = schedule(matmul(n, m, l))

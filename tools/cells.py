@@ -1,0 +1,159 @@
+"""Write the package's schedules and kernels into the chapters that define them.
+
+    python tools/cells.py
+
+The package is the source. Above each function that a chapter defines a comment says which chapter
+that is, `# From elementwise/vector_add.`, and the chapter has a cell tagged `schedules` with the
+same function. This tool writes the function's text into the cell: without what only the linter
+reads, in a page's width, and with `d2ltvm.` in front of what the reader's namespace has and the
+chapter does not import by itself. Whatever else is in the cell stays.
+"""
+
+import ast
+import functools
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+import book
+import d2ltvm
+
+FOLDERS = ("schedules", "hopper")
+FROM = re.compile(r"# From (.+)\.")
+Definition = ast.FunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function or class of the package: its text, and the chapters it is from."""
+
+    text: str
+    imported: frozenset[str]
+    chapters: tuple[str, ...]
+
+
+def definitions(source: str) -> list[tuple[str, int, int]]:
+    """Name, first line and line behind the last of the functions and classes of a source."""
+    return [
+        (node.name, min(n.lineno for n in (node, *node.decorator_list)) - 1, node.end_lineno or 0)
+        for node in ast.parse(source).body
+        if isinstance(node, Definition)
+    ]
+
+
+@functools.cache
+def package() -> dict[str, list[Function]]:
+    """The functions and classes of the package's schedules and kernels, by name."""
+    found: dict[str, list[Function]] = {}
+    for folder in FOLDERS:
+        for path in sorted((book.ROOT / "d2ltvm" / folder).glob("*.py")):
+            source = path.read_text()
+            lines = source.splitlines()
+            for name, start, end in definitions(source):
+                comment = FROM.fullmatch(lines[start - 1]) if start else None
+                chapters = tuple(re.split(", | and ", comment[1])) if comment else ()
+                text = "\n".join(lines[start:end])
+                function = Function(text, imports(source), chapters)
+                found.setdefault(name, []).append(function)
+    return found
+
+
+def imports(source: str) -> frozenset[str]:
+    """The names that a module takes from elsewhere in the package."""
+    return frozenset(
+        alias.asname or alias.name
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("d2ltvm")
+        for alias in node.names
+    )
+
+
+def bound(notebook: Any) -> set[str]:
+    """The names that a chapter imports or defines by itself, in any cell but the first."""
+    names: set[str] = set()
+    for cell in book.code_cells(notebook)[1:]:
+        for node in ast.parse(cell.source).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names |= {alias.asname or alias.name for alias in node.names}
+            elif isinstance(node, Definition):
+                names.add(node.name)
+    return names
+
+
+def for_a_reader(function: Function, at_hand: set[str]) -> str:
+    """The text of a function as a chapter shows it that has some names at hand."""
+    reached = (function.imported & set(dir(d2ltvm))) - at_hand
+    lines = [line.encode() for line in function.text.splitlines()]  # offsets of ast are in bytes
+    places = {
+        (node.lineno - 1, node.col_offset)
+        for node in ast.walk(ast.parse(function.text))
+        if isinstance(node, ast.Name) and node.id in reached
+    }
+    for line, column in sorted(places, reverse=True):
+        lines[line] = lines[line][:column] + b"d2ltvm." + lines[line][column:]
+    text = re.sub(r" *# noqa.*", "", b"\n".join(lines).decode())
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    command = [ruff, "format", "--config", str(book.ROOT / "book/ruff.toml"), "-"]
+    output: str = subprocess.run(
+        command, input=text, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    return output.rstrip("\n")
+
+
+def rewritten(source: str, at_hand: set[str]) -> str:
+    """The source of a cell with the package's text of each function in it.
+
+    Raises:
+        ValueError: the package has no such function with a comment above it, or several.
+    """
+    lines = source.splitlines()
+    for name, start, end in reversed(definitions(source)):
+        found = [function for function in package().get(name, ()) if function.chapters]
+        if len(found) != 1:
+            raise ValueError(
+                f"{name} is {len(found)} times in the package; expected one function in "
+                "d2ltvm/schedules or d2ltvm/hopper with `# From part/chapter.` above it"
+            )
+        lines[start:end] = for_a_reader(found[0], at_hand).splitlines()
+    return "\n".join(lines)
+
+
+def rewrite(notebook: Any) -> Iterator[tuple[Any, str]]:
+    """Cells of a chapter that differ from the package, each with the source it should have."""
+    at_hand = bound(notebook)
+    for cell in cells(notebook):
+        source = rewritten(cell.source, at_hand)
+        if source != cell.source:
+            yield cell, source
+
+
+def cells(notebook: Any) -> list[Any]:
+    """Cells of a chapter that define what the package has."""
+    return [cell for cell in book.code_cells(notebook) if "schedules" in book.tags(cell)]
+
+
+def chapter_name(path: Path) -> str:
+    """How comments name a chapter: 'elementwise/vector_add'."""
+    return path.relative_to(book.ROOT / "book").with_suffix("").as_posix()
+
+
+def main() -> None:
+    """Rewrite what differs, and say which chapters that were."""
+    for path in book.chapters():
+        notebook = book.read(path)
+        changes = list(rewrite(notebook))
+        for cell, source in changes:
+            cell.source = source
+        if changes:
+            nbformat.write(notebook, path)
+            print(f"{path.relative_to(book.ROOT)}: {len(changes)} cells; now `make notebooks`")
+
+
+if __name__ == "__main__":
+    main()
