@@ -21,7 +21,8 @@ class Fake:
 
 
 def add(a, b, c):
-    c[...] = a + b
+    with np.errstate(over="ignore"):
+        c[...] = a + b
 
 
 def inputs(dtype="float32"):
@@ -90,6 +91,169 @@ def test_a_reference_of_the_wrong_shape_or_number():
         d2ltvm.check(Fake(add), inputs(), lambda a, b: (a + b)[1:])
     with pytest.raises(ValueError, match="reference gives 2 outputs; the kernel writes C"):
         d2ltvm.check(Fake(add), inputs(), lambda a, b: (a, b))
+
+
+def big_input():
+    a, b = inputs()
+    a[0] = 1e8
+    return a, b
+
+
+def test_one_huge_input_excuses_no_other_element():
+    def zero_elsewhere(a, b, c):
+        c[...] = 0
+        c[0] = a[0] + b[0]
+
+    with pytest.raises(d2ltvm.WrongResultError, match=r"99 of 100 elements"):
+        d2ltvm.check(Fake(zero_elsewhere), big_input(), np.add)
+    assert d2ltvm.check(Fake(add), big_input(), np.add) <= 2**-24
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_inf_and_nan_are_held_to_their_places(value):
+    a, b = inputs()
+    a[5] = value
+    assert 0 < d2ltvm.check(Fake(add), (a, b), np.add) <= 2**-24
+
+    def anything(x, y, c):
+        c[...] = value
+
+    def finite(x, y, c):
+        c[...] = np.nan_to_num(x + y)
+
+    def negated(x, y, c):
+        c[...] = x + y
+        c[5] = -c[5] if np.isinf(c[5]) else 0
+
+    for function, wrong in ((anything, 99), (finite, 1), (negated, 1)):
+        with pytest.raises(d2ltvm.WrongResultError, match=f"{wrong} of 100 elements"):
+            d2ltvm.check(Fake(function), (a, b), np.add)
+
+
+def test_what_rounds_to_inf_has_to_be_inf():
+    a, b = np.float16([65504, 65504, -65504, 1]), np.float16([16, 8, -60000, 1])
+    got = a.astype("float32") + b.astype("float32")
+    assert d2ltvm.check(Fake(add, (4,), "float16"), (a, b), np.add) <= 2**-11
+
+    def cut_off(x, y, c):
+        c[...] = np.clip(got, -65504, 65504)
+
+    with pytest.raises(d2ltvm.WrongResultError, match=r"C\[2\] is -65504.0 and should be -1255"):
+        d2ltvm.check(Fake(cut_off, (4,), "float16"), (a, b), np.add)
+
+
+class Product(Fake):
+    """A product of matrices, of l terms."""
+
+    def __init__(self, function, l, dtype="float16"):
+        self.params = tuple(
+            Param(name, shape, dtype, output)
+            for name, shape, output in (
+                ("A", (16, l), False), ("B", (l, 16), False), ("C", (16, 16), True)
+            )
+        )  # fmt: skip
+        self.function = function
+
+
+def halves(l):
+    a, b, _ = d2ltvm.get_matmul_data(16, 16, l)
+    return a.astype("float16"), b.astype("float16")
+
+
+@pytest.mark.parametrize("l", [256, 4096])
+def test_zeros_never_pass_for_a_long_sum_in_float16(l):
+    def zeros(a, b, c):
+        c[...] = 0
+
+    with pytest.raises(ValueError, match=f"terms is {2 * l}; .*float16 zeros would pass"):
+        d2ltvm.check(Product(zeros, l), halves(l), np.matmul, terms=2 * l)
+    with pytest.raises(d2ltvm.WrongResultError, match="of 256 elements"):
+        d2ltvm.check(Product(zeros, l), halves(l), np.matmul, terms=2 * l, sums="float32")
+
+    def right(a, b, c):
+        c[...] = a.astype("float32") @ b.astype("float32")
+
+    error = d2ltvm.check(Product(right, l), halves(l), np.matmul, terms=2 * l, sums="float32")
+    assert 0 < error <= 2**-11
+
+
+def test_a_short_sum_in_float16_is_held_to_float16():
+    def right(a, b, c):
+        c[...] = 0
+        for k in range(a.shape[1]):
+            c[...] = c + a[:, k : k + 1] * b[k : k + 1]
+
+    assert d2ltvm.check(Product(right, 16), halves(16), np.matmul, terms=32) < 32 * 2**-11
+
+
+def test_differences_of_equal_numbers_are_zero():
+    a, _ = inputs()
+
+    def subtract(x, y, c):
+        c[...] = x - y
+
+    assert d2ltvm.check(Fake(subtract), (a, a), np.subtract) == 0
+
+
+def test_where_absolute_values_overflow_the_reference_is_the_bound():
+    a, b = np.float32([-800, 1]), np.float32([0, 0])
+
+    def exp(x, y, c):
+        c[...] = np.exp(x)
+
+    assert d2ltvm.check(Fake(exp, (2,)), (a, b), lambda x, y: np.exp(x), terms=4) < 4 * 2**-24
+
+    def seven(x, y, c):
+        c[...] = [7, np.exp(1)]
+
+    with pytest.raises(d2ltvm.WrongResultError, match=r"C\[0\] is 7.0 and should be 0.0"):
+        d2ltvm.check(Fake(seven, (2,)), (a, b), lambda x, y: np.exp(x), terms=4)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda a, b: (a,), "inputs is 1; expected a tuple of 2, for A, B"),
+        (lambda a, b: (a, b, a), "inputs is 3; expected a tuple of 2, for A, B"),
+        (lambda a, b: np.stack([a, b]), "inputs is one array; expected a tuple of 2, for A, B"),
+        (lambda a, b: (a, b[1:]), r"the input B is float32 of shape \(99,\); expected float32"),
+        (lambda a, b: (a.astype("float64"), b), "the input A is float64 of .*; expected float32"),
+    ],
+)
+def test_inputs_that_do_not_fit(given, message):
+    with pytest.raises(ValueError, match=message):
+        d2ltvm.check(Fake(add), given(*inputs()), np.add)
+
+
+def test_inputs_that_are_no_arrays():
+    with pytest.raises(TypeError, match="the input A is a list; expected a NumPy array"):
+        d2ltvm.check(Fake(add), ([1.0] * 100, inputs()[1]), np.add)
+
+
+def test_a_dtype_that_numpy_lacks():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = np.ones(100, ml_dtypes.bfloat16)
+    with pytest.raises(ValueError, match="bfloat16; expected a dtype of NumPy's"):
+        d2ltvm.check(Fake(add, dtype="bfloat16"), (x, x), np.add)
+
+
+@pytest.mark.parametrize("reference", [np.negative, lambda a: a, lambda a, b, c: a])
+def test_a_reference_of_the_wrong_arity(reference):
+    with pytest.raises(TypeError, match=r"reference (takes|does not take)"):
+        d2ltvm.check(Fake(add), inputs(), reference)
+
+
+@pytest.mark.parametrize("terms", [0, -1, 1.5, None])
+def test_terms_that_are_no_number_of_roundings(terms):
+    with pytest.raises(ValueError, match=r"terms is .*; expected a positive integer"):
+        d2ltvm.check(Fake(add), inputs(), np.add, terms=terms)
+
+
+def test_compare_takes_arrays():
+    want = np.array([1.0, 2.0])
+    assert d2ltvm.compiler.verify.compare("Y", want.astype("float32"), want) == 0
+    with pytest.raises(ValueError, match=r"Y has shape \(1,\); expected \(2,\)"):
+        d2ltvm.compiler.verify.compare("Y", want[:1], want)
 
 
 @pytest.mark.parametrize("n", [1, 30, 130, 512])
