@@ -1,10 +1,18 @@
 """Convolution of batches: layouts there and back, and results against NumPy."""
 
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+import tvm_ffi
 
 import d2ltvm
 from d2ltvm import layouts, schedules
+from d2ltvm.schedules import wmma_intrinsics
 
 SHAPES = [  # batch, oc, ic, n, k, p, s
     (4, 3, 5, 6, 3, 1, 1),
@@ -243,3 +251,53 @@ def test_a_wrong_lane_is_noticed(monkeypatch):
     with pytest.raises(AssertionError):
         check_nhwcnc(lambda *arrays: d2ltvm.emulate(sch, *arrays), shape)
     layouts._places.cache_clear()
+
+
+def generators_of_tvm():
+    """What TVM makes its CUDA intrinsics with, without the calls that make all: they take 15 s."""
+    spec = importlib.util.find_spec("tvm.s_tir")
+    path = Path(spec.submodule_search_locations[0]) / "tensor_intrin" / "cuda.py"
+    tree = ast.parse(path.read_text())
+    keep = ast.Import | ast.ImportFrom | ast.FunctionDef
+    tree.body = [
+        n for n in tree.body if isinstance(n, keep) and not getattr(n, "decorator_list", [])
+    ]
+    names = {}
+    exec(compile(tree, str(path), "exec"), names)  # the parser reads the sources in that file
+    return names
+
+
+def test_wmma_intrinsics_are_tvms():
+    tvms = generators_of_tvm()
+    load = (16, 16, 16, "float16", "shared.dyn")
+    pairs = {
+        "d2ltvm.wmma_fill": tvms["get_wmma_fill_intrin"](16, 16, 16, "float32"),
+        "d2ltvm.wmma_load_a": tvms["get_wmma_load_intrin"](*load, False, False),
+        "d2ltvm.wmma_load_b": tvms["get_wmma_load_intrin"](*load, True, False),
+        "d2ltvm.wmma_sync": tvms["get_wmma_sync_intrin"](16, 16, 16, "float16", "float32", False),
+        "d2ltvm.wmma_store": tvms["get_wmma_store_intrin"](16, 16, 16, "float32", "global"),
+    }
+    assert tuple(pairs) == wmma_intrinsics.NAMES
+    for name, theirs in pairs.items():
+        for mine, other in zip(wmma_intrinsics.INTRINSICS[name](), theirs, strict=True):
+            same = tvm_ffi.structural_equal(mine.body, other.body, map_free_vars=True)
+            assert same, f"{name}\n{mine.script()}\n{other.script()}"
+
+
+def test_intrinsics_are_registered_when_used_and_not_on_import():
+    code = (
+        "from d2ltvm.schedules import conv_batch, tensor_intrinsics, wmma_intrinsics\n"
+        "from tvm.s_tir import TensorIntrin\n"
+        "names = (*tensor_intrinsics.NAMES, *wmma_intrinsics.NAMES)\n"
+        "known = lambda: sum(TensorIntrin.get(n, allow_missing=True) is not None for n in names)\n"
+        "print(known())\n"
+        "tensor_intrinsics.register(['d2ltvm.mma', 'of somebody else'])\n"
+        "tensor_intrinsics.register(['d2ltvm.mma'])\n"
+        "print(known())\n"
+        "conv_batch.wmma_tiled(32, 32, 32, 4, 3, 1, 1, rows=(1, 2), columns=(2, 1))\n"
+        "print(known())\n"
+        "import sys\n"
+        "print('tvm.s_tir.tensor_intrin.cuda' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1", "6", "False"]

@@ -7,14 +7,14 @@ All take batch, oc, ic, n, k, p and s, and raise a ValueError where a tile does 
 
 import math
 
-import tvm.s_tir.tensor_intrin.cuda as wmma
-
 from d2ltvm import layouts
 from d2ltvm.compute.conv_batch import conv_hwcn, conv_nhwcnc
 from d2ltvm.compute.ops import schedule
-from d2ltvm.schedules import tensor_intrinsics
+from d2ltvm.schedules import tensor_intrinsics, wmma_intrinsics
 from d2ltvm.schedules.conv import BLOCKS
 from d2ltvm.schedules.loops import bind_thread, fetch, pipeline, split_axis
+
+WMMA = wmma_intrinsics.NAMES
 
 
 # From batched/hwcn.
@@ -164,15 +164,6 @@ def wmma_tiled(
     return sch
 
 
-WMMA = (
-    wmma.WMMA_FILL_16x16x16_F32_INTRIN,
-    wmma.WMMA_LOAD_16x16x16_F16_A_DYN_INTRIN,
-    wmma.WMMA_LOAD_16x16x16_F16_B_DYN_INTRIN,
-    wmma.WMMA_SYNC_16x16x16_f16f16f32_INTRIN,
-    wmma.WMMA_STORE_16x16x16_F32_GLOBAL_INTRIN,
-)
-
-
 # From batched/swizzling.
 def mma_tiled(
     batch, oc, ic, n, k, p=0, s=1,
@@ -287,6 +278,7 @@ def on_last_two(lanes):
 # From batched/tensorcores.
 def tensorize_all(sch, blocks, names):
     """Put intrinsics in the place of the innermost loops: three of the sums', two of others."""
+    tensor_intrinsics.register(names)
     for block, rank, name in zip(blocks, (2, 2, 2, 3, 2), names, strict=True):
         sch.tensorize(sch.get_loops(block)[-rank], name)
 
