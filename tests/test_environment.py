@@ -1,8 +1,10 @@
 """What is installed, and what is pinned."""
 
 import re
+import tomllib
 
 import pytest
+from packaging.requirements import Requirement
 
 import book
 from d2ltvm.system import environment
@@ -36,14 +38,23 @@ def test_of_two_installed_versions_the_one_that_is_imported_counts(tmp_path, mon
     assert environment.installed() == {"apache-tvm-ffi": "0.1.14.post1"}
 
 
-@pytest.mark.parametrize("version", ["0.1.15.post1", "0.1.15.post2"])
+@pytest.mark.parametrize("version", ["0.1.15.post1", "0.1.15.post2", "0.1.15.post2+here"])
 def test_the_releases_that_crash_are_named(version):
     (problem,) = environment.forbidden({"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": version})
     assert version in problem and "tensorize" in problem and "pip install" in problem
 
 
+def test_pip_keeps_away_from_them():
+    """The package's requirements rule out what `forbidden` names."""
+    project = tomllib.loads((book.ROOT / "pyproject.toml").read_text())["project"]
+    (wanted,) = (r for r in map(Requirement, project["dependencies"]) if r.name == "apache-tvm-ffi")
+    assert wanted == Requirement(environment.FFI)
+    for version in ("0.1.15.post1", "0.1.15.post2"):
+        assert not wanted.specifier.contains(version)
+
+
 def test_releases_that_work_are_not_refused():
-    for version in ("0.1.14.post0", "0.1.14.post1"):
+    for version in ("0.1.14.post0", "0.1.14.post1", "0.1.15", "0.1.16"):
         versions = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": version}
         assert environment.forbidden(versions) == []
 
@@ -67,3 +78,13 @@ def test_mxnet_under_numpy_2_is_named():
     (problem,) = environment.forbidden({"mxnet": "1.9.1", "numpy": "2.5.2"})
     assert "cannot be imported" in problem
     assert environment.forbidden({"mxnet": "1.9.1", "numpy": "1.26.4"}) == []
+    assert len(environment.forbidden({"mxnet": "1.9.1", "numpy": "2.0.0rc1"})) == 1
+
+
+def test_the_records_of_a_clone_come_first_and_else_those_of_the_installation(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path / "d2ltvm")
+    assert environment.measurements() == tmp_path / "d2ltvm" / "measurements"
+    (tmp_path / "book" / "measurements").mkdir(parents=True)
+    assert environment.measurements() == tmp_path / "book" / "measurements"

@@ -1,6 +1,9 @@
 """Records: what `measure` returns, stores and refuses."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -57,7 +60,7 @@ def test_recording_stores_what_load_returns(folder, gpu, monkeypatch):
     assert "recorded" in loaded.caption and loaded.software["numpy"] == np.__version__
     stored = json.loads((folder / "nvidia-t4" / "a.json").read_text())["records"]
     assert [r["name"] for r in stored] == ["b", "c"]
-    assert not list(folder.rglob("*.partial"))
+    assert sorted(os.listdir(folder / "nvidia-t4")) == ["a.json", "a.lock"]
 
 
 def test_a_record_with_a_side_missing_is_not_stored(folder, gpu, monkeypatch):
@@ -86,7 +89,117 @@ def test_a_library_that_is_missing_falls_back_on_the_record(folder, gpu, monkeyp
         raise d2ltvm.MissingError("no ncu", "the record", "install it")
 
     assert not d2ltvm.measure("a/b", without).live
-    assert "not measured here" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "not measured here" in printed.err and printed.out == ""
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from d2ltvm.bench import records
+records.MEASUREMENTS = Path(sys.argv[1])
+device = {"name": "NVIDIA T4", "driver": "580.1", "cuda": "13.0"}
+x = {"label": "n", "values": [1]}
+for k in range(40):
+    name = f"a/writer_{sys.argv[2]}_{k}"
+    series = {"TVM": [float(k)]}
+    records.store_record(
+        records.Record(name=name, unit="µs", x=x, series=series, device=device)
+    )
+"""
+
+
+def test_three_who_write_at_once_lose_nothing(tmp_path):
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    writers = [
+        subprocess.Popen([*command, str(k)], stderr=subprocess.PIPE, text=True) for k in range(3)
+    ]
+    for writer in writers:
+        assert writer.communicate(timeout=120)[1] == "" and writer.returncode == 0
+    stored = json.loads((tmp_path / "nvidia-t4" / "a.json").read_text())["records"]
+    expected = {f"writer_{k}_{i}" for k in range(3) for i in range(40)}
+    assert {record["name"] for record in stored} == expected and len(stored) == 120
+
+
+def record(**changes):
+    return d2ltvm.Record(**{"name": "a/b", "device": GPU, **result(), **changes})
+
+
+def test_text_is_stored_as_it_is(folder):
+    odd = "two  spaces, [ brackets ] and {\n braces }"
+    x = {"label": odd, "values": [odd, "[", "1,  2"]}
+    made = record(notes=odd, x=x, series={odd: [1.0, 2.0, 3.0]}, spread={})
+    records.store_record(made)
+    loaded = d2ltvm.load_record("a/b", "nvidia-t4")
+    assert loaded.notes == odd and loaded.x == x and loaded.at(odd, "1,  2") == 3
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_what_is_no_number_is_not_stored(folder, number):
+    records.store_record(record())
+    before = (folder / "nvidia-t4" / "a.json").read_text()
+    for changes in ({"series": {"TVM": [1.0, number]}}, {"spread": {"TVM": [[number, 1.0]]}}):
+        with pytest.raises(ValueError, match=f"a/b cannot be stored: a value is {number}"):
+            records.store_record(record(**changes))
+    assert (folder / "nvidia-t4" / "a.json").read_text() == before
+
+
+def test_a_full_disk_leaves_the_older_record(folder, monkeypatch):
+    records.store_record(record())
+    path = folder / "nvidia-t4" / "a.json"
+    before = path.read_text()
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        records.store_record(record(notes="new"))
+    assert path.read_text() == before
+    assert sorted(os.listdir(path.parent)) == ["a.json", "a.lock"]
+
+
+WHOLE = (
+    '{"records": [{"name": "b", "unit": "s", "x": {"label": "n", "values": [1]}, "series": {}}]}'
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        WHOLE[:50],
+        "[1, 2]",
+        '{"other": 1}',
+        '{"records": [1]}',
+        '{"records": [{"no": 1}]}',
+        '{"records": [{"name": "b"}]}',
+        WHOLE.replace('"values"', '"other"'),
+        WHOLE.replace('"series": {}', '"series": []'),
+        WHOLE.replace('"series": {}', '"series": {"TVM": [1, 2]}'),
+        WHOLE.replace('"unit"', '"of another program"'),
+    ],
+)
+def test_a_file_that_is_cut_off_or_foreign_is_named(folder, text):
+    path = folder / "nvidia-t4" / "a.json"
+    path.parent.mkdir()
+    path.write_text(WHOLE)
+    assert d2ltvm.load_record("a/b", "nvidia-t4").unit == "s"
+    path.write_text(text)
+    with pytest.raises(ValueError) as caught:
+        d2ltvm.load_record("a/b", "nvidia-t4")
+    message = str(caught.value)
+    assert message.startswith(f"{path} holds ") and "expected records" in message
+    assert "\n" not in message
+
+
+def test_a_foreign_file_is_not_written_over(folder):
+    path = folder / "nvidia-t4" / "a.json"
+    path.parent.mkdir()
+    path.write_text("[1, 2]")
+    with pytest.raises(ValueError, match="expected records"):
+        records.store_record(record())
+    assert path.read_text() == "[1, 2]"
 
 
 def test_the_cpu_is_always_measured_and_never_stored(folder, monkeypatch):
@@ -102,7 +215,7 @@ def test_names_that_are_not_names(name):
 
 
 def test_an_unknown_device():
-    with pytest.raises(ValueError, match="device is 'tpu'; allowed: 'cuda', 'cpu'"):
+    with pytest.raises(ValueError, match="device is 'tpu'; expected 'cuda' or 'cpu'"):
         d2ltvm.measure("a/b", result, device="tpu")
 
 

@@ -8,19 +8,22 @@ device, when the environment variable D2LTVM_RECORD is 1, as `make record` sets 
 
 import datetime
 import json
+import math
 import os
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from d2ltvm.errors import MissingError
-from d2ltvm.system import devices
+from d2ltvm.system import devices, environment, files
 
-MEASUREMENTS = Path(__file__).resolve().parents[2] / "book" / "measurements"
+MEASUREMENTS = environment.measurements()
 DEFAULT_DEVICE = "nvidia-h200"
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch", "mxnet")
 
@@ -98,7 +101,7 @@ class Record:
         return f"{', '.join(parts)}; {'measured' if self.live else 'recorded'} {self.date}"
 
 
-def measure(name, run, device="cuda"):
+def measure(name: str, run: Callable[[], dict[str, Any]], device: str = "cuda") -> Record:
     """Measure where the device is, and look the record up where it is not.
 
     >>> record = d2ltvm.measure("vector_add/bandwidth", lambda: d2ltvm.bench_together(...))
@@ -118,7 +121,7 @@ def measure(name, run, device="cuda"):
         MissingError: it cannot be measured here, and there is no record.
     """
     if device not in ("cuda", "cpu"):
-        raise ValueError(f"device is {device!r}; allowed: 'cuda', 'cpu'")
+        raise ValueError(f"device is {device!r}; expected 'cuda' or 'cpu'")
     _split(name)
     if device == "cuda" and not devices.has_cuda():
         return load_record(name)
@@ -127,7 +130,7 @@ def measure(name, run, device="cuda"):
     except MissingError as error:
         if device == "cpu":
             raise
-        print(f"not measured here, the record is shown instead: {error}")
+        print(f"not measured here, the record is shown instead: {error}", file=sys.stderr)
         return load_record(name)
     missing = tuple(result.pop("missing", ()))
     recording = os.environ.get("D2LTVM_RECORD") == "1" and device == "cuda"
@@ -151,7 +154,7 @@ def measure(name, run, device="cuda"):
     return record
 
 
-def load_record(name, device=None):
+def load_record(name: str, device: str | None = None) -> Record:
     """The stored record of a measurement.
 
     >>> d2ltvm.load_record("vector_add/bandwidth").caption
@@ -163,13 +166,14 @@ def load_record(name, device=None):
 
     Raises:
         MissingError: there is no such record.
+        ValueError: the file is cut off, or is none of records.
     """
     chapter, short = _split(name)
     path = MEASUREMENTS / (device or DEFAULT_DEVICE) / f"{chapter}.json"
-    stored = json.loads(path.read_text())["records"] if path.is_file() else []
+    stored = stored_records(path)
     for entry in stored:
         if entry["name"] == short:
-            return Record(**{**entry, "name": name})
+            return _record(path, {**entry, "name": name})
     has = ", ".join(f"{chapter}/{e['name']}" for e in stored) or "none of this chapter"
     raise MissingError(
         f"no record {name!r} for {device or DEFAULT_DEVICE}", f"the records there are: {has}",
@@ -177,35 +181,105 @@ def load_record(name, device=None):
     )  # fmt: skip
 
 
-def store_record(record):
-    """Write a record into its chapter's file, in place of an older one of that name."""
+def stored_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file as it has them, a dict each; none where there is no file.
+
+    Raises:
+        ValueError: the file is cut off, or is none of records.
+    """
+    if not path.is_file():
+        return []
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))["records"]
+        if all(isinstance(record["name"], str) for record in records):
+            return list(records)
+        raise TypeError("a record without a name")
+    except (ValueError, TypeError, KeyError) as error:
+        raise _foreign(path, error) from error
+
+
+def store_record(record: Record) -> None:
+    """Write a record into its chapter's file, in place of an older one of that name.
+
+    Others may write records into the same file meanwhile: each waits for its turn.
+
+    Raises:
+        ValueError: a number is none, or the file that is there is none of records.
+    """
+    import filelock  # here, since reading records does without it
+
     chapter, short = _split(record.name)
     path = MEASUREMENTS / slug(record.device["name"]) / f"{chapter}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    records = json.loads(path.read_text())["records"] if path.is_file() else []
     entry = {**asdict(record), "name": short}
     del entry["live"], entry["missing"]  # it is neither, once it is stored
-    records = [r for r in records if r["name"] != short] + [entry]
-    text = json.dumps({"records": sorted(records, key=lambda r: r["name"])}, indent=1)
-    # A list of numbers on one line: a diff then shows one line for each series.
-    text = re.sub(r"\[[^\[\]{}]*\]", lambda m: " ".join(m.group().split()), text)
-    partial = path.with_suffix(".partial")
-    partial.write_text(text + "\n")
-    partial.replace(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(path.with_suffix(".lock")):
+        records = [r for r in stored_records(path) if r["name"] != short] + [entry]
+        try:
+            text = as_json({"records": sorted(records, key=lambda r: r["name"])})
+        except ValueError as error:
+            raise ValueError(f"{record.name} cannot be stored: {error}") from error
+        files.write(path, text + "\n")
 
 
-def slug(device):
+def as_json(value: Any, margin: str = "") -> str:
+    """JSON with a list of numbers or names on one line: a diff then shows a line for each series.
+
+    >>> print(as_json({"x": [1, 2], "spread": [[0.5, 1.5]]}))
+    {
+     "x": [ 1, 2 ],
+     "spread": [
+      [ 0.5, 1.5 ]
+     ]
+    }
+
+    Raises:
+        ValueError: a number is infinite or none, which JSON cannot say.
+    """
+    inner = margin + " "
+    if isinstance(value, dict) and value:
+        lines = [f"{json.dumps(key)}: {as_json(held, inner)}" for key, held in value.items()]
+        return _lines("{", lines, "}", margin)
+    if isinstance(value, list | tuple) and value:
+        if any(isinstance(held, dict | list | tuple) for held in value):
+            return _lines("[", [as_json(held, inner) for held in value], "]", margin)
+        return f"[ {', '.join(map(as_json, value))} ]"
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"a value is {value}; expected a finite number")
+    return json.dumps(value)
+
+
+def _lines(start: str, lines: list[str], end: str, margin: str) -> str:
+    between = f"\n{margin} "
+    return f"{start}{between}{f',{between}'.join(lines)}\n{margin}{end}"
+
+
+def _record(path: Path, entry: dict[str, Any]) -> Record:
+    try:
+        return Record(**entry)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise _foreign(path, error) from error
+
+
+def _foreign(path: Path, error: Exception) -> ValueError:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return ValueError(f"{path} holds {reason}; expected records as `make record` writes them")
+
+
+def slug(device: str) -> str:
     """The folder for a device: 'NVIDIA H200' is 'nvidia-h200'."""
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
 
 
-def _split(name):
-    if not re.fullmatch(r"[a-z0-9_]+/[a-z0-9_]+", name):
-        raise ValueError(f"name is {name!r}; 'chapter/measurement' in lower case is allowed")
-    return name.split("/")
+def _split(name: str) -> tuple[str, str]:
+    """Chapter and measurement."""
+    found = re.fullmatch(r"([a-z0-9_]+)/([a-z0-9_]+)", name)
+    if not found:
+        raise ValueError(f"name is {name!r}; expected 'chapter/measurement' in lower case")
+    return found[1], found[2]
 
 
-def _software():
+def _software() -> dict[str, str]:
     versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
     for package in _PACKAGES:
         try:

@@ -1,33 +1,43 @@
-"""Which packages are installed, and which combinations are known to fail."""
+"""Which packages are installed, which combinations fail, and where the book's records are.
 
+It imports the standard library alone: `python -m d2ltvm doctor` has to run where nothing is there.
+"""
+
+import importlib.resources
 from importlib import metadata
+from pathlib import Path
 
+import d2ltvm
+
+# What pip has to keep away from, as requirement: versions that work; what the others do; the cure.
 # apache-tvm-ffi 0.1.15.post1 and post2 end `Schedule.tensorize` of apache-tvm 0.27 in a
-# segmentation fault; 0.1.14.post0 and post1 do not.
-_CRASHES = ("0.1.15.post1", "0.1.15.post2")
+# segmentation fault; 0.1.14.post0 and post1 do not. pyproject.toml has the same requirement.
+FFI = "apache-tvm-ffi!=0.1.15.post1,!=0.1.15.post2"
+NUMPY_OF_MXNET = "numpy<2"
 
 
-def installed():
+def installed() -> dict[str, str]:
     """Version by package name, of those that an import would find.
 
-    >>> environment.installed()["apache-tvm"]
+    >>> installed()["apache-tvm"]
     '0.27.0.post1'
 
     Returns:
         A dict; names in small letters, with hyphens.
     """
-    versions = {}
+    versions: dict[str, str] = {}
     for distribution in metadata.distributions():  # in the order of sys.path: the first one counts
         if name := distribution.metadata["Name"]:
             versions.setdefault(name.lower().replace("_", "-"), distribution.version)
     return versions
 
 
-def forbidden(versions):
+def forbidden(versions: dict[str, str]) -> list[str]:
     """What is wrong with a set of packages.
 
-    >>> forbidden({"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.15.post2"})
-    ['apache-tvm-ffi 0.1.15.post2 crashes Schedule.tensorize; ...']
+    >>> (problem,) = forbidden({"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.15.post2"})
+    >>> problem.split(";")[0]
+    'apache-tvm-ffi 0.1.15.post2 crashes Schedule.tensorize'
 
     Args:
         versions: version by package name, as `importlib.metadata` gives them.
@@ -36,16 +46,30 @@ def forbidden(versions):
         One line for each problem; an empty list where there is none.
     """
     problems = []
-    ffi = versions.get("apache-tvm-ffi", "")
-    if ffi in _CRASHES:
+    if _breaks(FFI, versions):
         problems.append(
-            f"apache-tvm-ffi {ffi} crashes Schedule.tensorize; "
+            f"apache-tvm-ffi {versions['apache-tvm-ffi']} crashes Schedule.tensorize; "
             "pip install 'apache-tvm-ffi==0.1.14.post1'"
         )
-    numpy = versions.get("numpy", "")
-    if "mxnet" in versions and numpy.split(".")[0] not in ("", "0", "1"):
+    if "mxnet" in versions and _breaks(NUMPY_OF_MXNET, versions):
         problems.append(
-            f"mxnet {versions['mxnet']} cannot be imported under numpy {numpy}; "
+            f"mxnet {versions['mxnet']} cannot be imported under numpy {versions['numpy']}; "
             "pip install 'numpy==1.26.4', or pip uninstall mxnet"
         )
     return problems
+
+
+def measurements() -> Path:
+    """The folder of the records: a clone's `book/measurements`, or what an installation brings."""
+    package = importlib.resources.files(d2ltvm)
+    clone = Path(str(package)).parent / "book" / "measurements"
+    return clone if clone.is_dir() else Path(str(package / "measurements"))
+
+
+def _breaks(requirement: str, versions: dict[str, str]) -> bool:
+    """Whether a package is installed in a version that a requirement rules out."""
+    from packaging.requirements import Requirement  # which is not in the standard library
+
+    wanted = Requirement(requirement)
+    version = versions.get(wanted.name)
+    return version is not None and not wanted.specifier.contains(version, prereleases=True)
