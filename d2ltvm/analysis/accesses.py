@@ -73,7 +73,7 @@ class Walk:
     def _statement(self, node):
         handler = getattr(self, "_do_" + type(node).__name__, None)
         if handler is None:
-            raise NotImplementedError(f"cannot follow a {type(node).__name__}: {_short(node)}")
+            raise NotImplementedError(f"cannot follow a {type(node).__name__}: {short(node)}")
         handler(node)
 
     def _do_SeqStmt(self, node):
@@ -256,6 +256,7 @@ def _itemsize(buffer):
     return tvm.DataType(str(buffer.dtype)).itemsize
 
 
-def _short(node):
+def short(node):
+    """A statement or expression as one line, cut off where it is long."""
     text = " ".join(str(node).split())
     return text if len(text) < 100 else text[:97] + "..."

@@ -9,7 +9,9 @@ rounds of loops shift all addresses alike, and need to be looked at once.
 import functools
 import math
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +57,7 @@ class Op:
         return frozenset().union(*(arg.variables for arg in self.args))
 
 
-OPERATIONS = {
+OPERATIONS: dict[str, Callable[..., Any]] = {
     "FloorDiv": operator.floordiv,
     "FloorMod": operator.mod,
     "Mul": operator.mul,

@@ -1,4 +1,4 @@
-"""Runs a scheduled kernel on NumPy arrays, its TensorCore instructions included, without any GPU.
+"""The threads of a block on NumPy arrays: the statements and expressions of a scheduled kernel.
 
 All threads of a block go through the kernel's code in step, as arrays with an entry for each
 thread. That is slow, and meant for small sizes. Since threads are in step, a missing barrier is not
@@ -6,79 +6,108 @@ noticed. Registers and shared memory hold NaN until something is written into th
 """
 
 import contextlib
-import operator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tvm
 
-from d2ltvm import layouts
-from d2ltvm.analysis import index_exprs
+from d2ltvm.analysis import accesses, index_exprs
+from d2ltvm.analysis.emulator import arithmetic
+from d2ltvm.analysis.emulator.arithmetic import Array, Value
 
-_BINARY = {
-    **index_exprs.OPERATIONS,
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Div": operator.floordiv,  # these two of indices, which are not negative
-    "Mod": operator.mod,
+Node = Any  # a statement or an expression of TVM's
+Shape = tuple[int, ...]
+WARP = 32
+SHUFFLES = {  # from what lane, of `width` neighbours, each lane takes a value; else its own
+    "tvm_warp_shuffle": lambda lane, by: by + 0 * lane,
+    "tvm_warp_shuffle_up": lambda lane, by: lane - by,
+    "tvm_warp_shuffle_down": lambda lane, by: lane + by,
+    "tvm_warp_shuffle_xor": lambda lane, by: lane ^ by,
 }
 
 
 class Block:
     """The threads of one block. Values have the shape (threads, lanes of a vector)."""
 
-    def __init__(self, memory, shape, block):
+    def __init__(self, memory: dict[int, Array], shape: Shape, block: Shape) -> None:
         self.memory = memory  # arrays by the hash of the IR's variable
-        threads = int(np.prod(shape))
-        if threads % 32:
-            raise NotImplementedError(f"a block of {threads} threads; whole warps are emulated")
-        self.thread = np.arange(threads)[:, None]
-        self.active = np.ones((threads, 1), bool)
+        self.thread = np.arange(int(np.prod(shape)), dtype=np.int32)[:, None]
+        self.active = np.ones(self.thread.shape, bool)
         x, y, _ = shape
         places = self.thread % x, self.thread // x % y, self.thread // (x * y)
-        self.special = {f"threadIdx.{a}": p for a, p in zip("xyz", places, strict=True)}
+        self.special: dict[str, Value] = {
+            f"threadIdx.{a}": p for a, p in zip("xyz", places, strict=True)
+        }
         self.special.update({f"blockIdx.{a}": b for a, b in zip("xyz", block, strict=True)})
-        self.values = {}
+        self.values: dict[int, Value] = {}
 
-    def run(self, node):
+    def run(self, node: Node) -> None:
         """Execute a statement."""
         getattr(self, f"_run_{type(node).__name__}", self._unknown)(node)
 
-    def _unknown(self, node):
-        raise NotImplementedError(f"cannot emulate a {type(node).__name__}: {node}")
+    def _unknown(self, node: Node) -> Any:
+        raise NotImplementedError(f"cannot emulate a {type(node).__name__}: {accesses.short(node)}")
 
-    def _run_SeqStmt(self, node):
+    def _run_SeqStmt(self, node: Node) -> None:
         for part in node.seq:
             self.run(part)
 
-    def _run_AttrStmt(self, node):
+    def _run_AttrStmt(self, node: Node) -> None:
         if node.attr_key == "thread_extent":
             self.values[hash(node.node.var)] = self.special[node.node.thread_tag]
         self.run(node.body)
 
-    def _run_AllocBuffer(self, node):
+    def _run_AllocBuffer(self, node: Node) -> None:
         buffer = node.buffer
         size, scope = int(np.prod([int(n) for n in buffer.shape])), buffer.scope()
+        kind, lanes = _element(buffer)
         if scope.startswith("wmma."):
-            rows = (len(self.thread), size // 256 * 8)  # each lane's eight elements of a fragment
+            shape = [len(self.thread), size // 256 * 8]  # a lane's eight elements of each fragment
         else:
-            rows = (len(self.thread), size) if scope == "local" else (size,)
-        memory = np.empty(rows, str(buffer.dtype))
+            shape = [len(self.thread), size * lanes] if scope == "local" else [size * lanes]
+        memory = np.empty(shape, kind)
         memory.view(np.uint8)[...] = 0xFF  # NaN, read as any kind of float
         self.memory[hash(buffer)] = memory
 
-    def _run_DeclBuffer(self, node):
-        self.memory[hash(node.buffer)] = self._memory(node.data).view(str(node.buffer.dtype))
+    def _run_DeclBuffer(self, node: Node) -> None:
+        self.memory[hash(node.buffer)] = self._memory(node.data).view(_element(node.buffer)[0])
 
-    def _run_Bind(self, node):
-        self.values[hash(node.var)] = self.value(node.value)
+    def _run_Bind(self, node: Node) -> None:
+        self.values[hash(node.var)] = self._kept(node.value)
 
-    def _run_For(self, node):
-        first, many = (int(np.max(self.value(e))) for e in (node.min, node.extent))
-        for k in range(first, first + many):
-            self.values[hash(node.loop_var)] = k
-            self.run(node.body)
+    def _kept(self, node: Node) -> Value:
+        """A value that stays as it is when the registers change that it comes from."""
+        value = self.value(node)
+        return value.copy() if isinstance(value, np.ndarray) else value
 
-    def _run_IfThenElse(self, node):
+    def _run_For(self, node: Node) -> None:
+        first, many = self._alike(node.min), self._alike(node.extent)
+        rounds = int(np.max(np.broadcast_to(many, self.active.shape)[self.active]))
+        step = 1 if node.step is None else self._alike(node.step)
+        for k in range(rounds if step == 1 else -(-rounds // step)):
+            self.values[hash(node.loop_var)] = first + k * step
+            with self._only(np.less(k * step, many)):
+                if self.active.any():
+                    self.run(node.body)
+
+    def _alike(self, node: Node) -> Value:
+        """An int where all active threads have the same value; else a value for each."""
+        value = self.value(node)
+        if isinstance(value, int):
+            return value
+        found = np.broadcast_to(value, self.active.shape)[self.active]
+        return int(found[0]) if (found == found[0]).all() else value
+
+    def _run_While(self, node: Node) -> None:
+        kept = self.active
+        while self.active.any():
+            self.active = self.active & np.asarray(self.value(node.condition), bool)
+            if self.active.any():
+                self.run(node.body)
+        self.active = kept
+
+    def _run_IfThenElse(self, node: Node) -> None:
         met = np.asarray(self.value(node.condition), bool)
         for case, lanes in ((node.then_case, met), (node.else_case, ~met)):
             with self._only(lanes):
@@ -86,62 +115,128 @@ class Block:
                     self.run(case)
 
     @contextlib.contextmanager
-    def _only(self, lanes):
+    def _only(self, lanes: Value) -> Iterator[None]:
         kept, self.active = self.active, self.active & lanes
         yield
         self.active = kept
 
-    def _run_BufferStore(self, node):
+    def _run_BufferStore(self, node: Node) -> None:
         memory, index, value = self._place(node.buffer, node.indices, self.value(node.value))
         memory[index] = value
 
-    def _run_Evaluate(self, node):
-        name = getattr(getattr(node.value, "op", None), "name", "").rpartition(".")[2]
-        if name != "tvm_storage_sync":
-            if name and not self.active.all():
-                raise NotImplementedError(f"{name} where not all threads take part")
-            getattr(self, f"_{name}", self._unknown)(*getattr(node.value, "args", [node]))
+    def _run_Evaluate(self, node: Node) -> None:
+        name = operation(node.value)
+        if name == "tvm_storage_sync" or not name:  # without a name, a value that nobody needs
+            return
+        if not self.active.all() or len(self.thread) % WARP:
+            raise NotImplementedError(f"{name} where not all threads of its warps take part")
+        getattr(self, f"_{name}", lambda *_: self._unknown(node))(*node.value.args)
 
-    def value(self, node):
+    def value(self, node: Node) -> Value:
         """An expression's value for each thread: a number, or (threads, lanes of a vector)."""
         kind = type(node).__name__
-        if kind in _BINARY:
-            return _BINARY[kind](self.value(node.a), self.value(node.b))
-        if kind == "IntImm":
-            return int(node.value)
-        if kind == "FloatImm":
-            return np.dtype(_dtype(node)).type(node.value)
-        if kind == "Var":
-            return self.values[hash(node)]
-        if kind == "TensorLoad":
-            memory, index, _ = self._place(node.source, node.indices)
-            return memory[index].reshape(len(self.thread), -1)
-        if kind == "Ramp":
-            steps = self.value(node.stride) * np.arange(int(node.lanes))
-            return np.asarray(self.value(node.base)).reshape(-1, 1) + steps
-        if kind == "Broadcast":
-            return self.value(node.value)
-        if kind == "Cast":
-            return np.asarray(self.value(node.value)).astype(_dtype(node))
-        if kind == "Not":
-            return np.logical_not(self.value(node.a))
-        if parts := index_exprs.choice(node):
-            return self._choice(*parts)
-        return self._unknown(node)
+        if kind in ("And", "Or"):
+            return self._both(node, kind == "And")
+        if kind in arithmetic.BINARY:
+            result = arithmetic.BINARY[kind](self.value(node.a), self.value(node.b))
+            return result if type(result) is not int else arithmetic.wrapped(result, _dtype(node))
+        if kind == "Call":
+            return self._called(node)
+        return getattr(self, f"_value_{kind}", self._unknown)(node)
 
-    def _choice(self, condition, first, second):
+    def _value_IntImm(self, node: Node) -> Value:
+        return int(node.value)
+
+    def _value_FloatImm(self, node: Node) -> Value:
+        return np.dtype(_dtype(node)).type(node.value)
+
+    def _value_Var(self, node: Node) -> Value:
+        if hash(node) not in self.values:
+            raise NotImplementedError(f"cannot emulate {node.name}, a variable of the host")
+        return self.values[hash(node)]
+
+    def _value_TensorLoad(self, node: Node) -> Value:
+        memory, index, _ = self._place(node.source, node.indices)
+        return memory[index].reshape(len(self.thread), -1)
+
+    def _value_Ramp(self, node: Node) -> Value:
+        each = np.arange(int(node.lanes), dtype=_dtype(node))
+        return np.asarray(self.value(node.base)).reshape(-1, 1) + self.value(node.stride) * each
+
+    def _value_Broadcast(self, node: Node) -> Value:
+        return self.value(node.value)
+
+    def _value_Shuffle(self, node: Node) -> Value:
+        vectors = [
+            np.broadcast_to(self.value(v), (len(self.thread), _lanes(v))) for v in node.vectors
+        ]
+        return np.concatenate(vectors, axis=1)[:, [int(k) for k in node.indices]]
+
+    def _value_Cast(self, node: Node) -> Value:
+        return arithmetic.cast(self.value(node.value), _dtype(node))
+
+    def _value_Not(self, node: Node) -> Value:
+        return np.logical_not(self.value(node.a))
+
+    def _value_BitwiseNot(self, node: Node) -> Value:
+        return ~self.value(node.a)
+
+    def _value_Select(self, node: Node) -> Value:
+        return self._choice(*index_exprs.choice(node))
+
+    def _both(self, node: Node, wanted: bool) -> Value:
+        """`a and b`, or `a or b`: as in C, b is worked out only where it matters."""
+        first = np.asarray(self.value(node.a), bool)
+        with self._only(first == wanted):
+            second = np.asarray(self.value(node.b), bool)
+        return np.where(first == wanted, second, first)
+
+    def _choice(self, condition: Node, first: Node, second: Node) -> Value:
         met = np.asarray(self.value(condition), bool)
         with self._only(met):
-            first = self.value(first)
+            then = self.value(first)
         with self._only(~met):
-            return np.where(met, first, self.value(second))
+            return np.where(met, then, self.value(second)).astype(_dtype(first), copy=False)
 
-    def _place(self, buffer, indices, value=None):
+    def _called(self, node: Node) -> Value:
+        name = operation(node)
+        if name == "if_then_else":
+            return self._choice(*node.args)
+        if name == "tvm_warp_activemask":
+            return np.uint32(0xFFFFFFFF)
+        if name in SHUFFLES:
+            return self._shuffled(SHUFFLES[name], *node.args[1:4])
+        if name == "reinterpret":
+            return np.asarray(self.value(node.args[0])).view(_dtype(node))
+        if name not in arithmetic.FUNCTIONS:
+            return self._unknown(node)
+        return arithmetic.call(name, *(self.value(argument) for argument in node.args))
+
+    def _shuffled(self, source: Any, value: Node, by: Node, width: Node) -> Value:
+        """What lanes of a warp give each other; from outside of its `width` lanes none comes."""
+        if len(self.thread) % WARP:
+            raise NotImplementedError(f"a shuffle in a block of {len(self.thread)} threads")
+        values = np.broadcast_to(self.value(value), self.thread.shape)
+        lane, width = self.thread % WARP, int(width)
+        other = source(lane, self.value(by))
+        inside = other // width == lane // width
+        return values[:, 0][np.where(inside, self.thread - lane + other, self.thread)]
+
+    def _place(self, buffer: Node, indices: Node, value: Value = None) -> tuple[Any, Any, Value]:
         """The array behind a buffer, and where in it; of a store, for active threads alone."""
         memory, index = self.memory[hash(buffer)], self.value(indices[0])
-        if value is None and memory.ndim == 2 and isinstance(index, int):
-            return memory, (slice(None), slice(index, index + 1)), None  # a register of each thread
+        many, lanes = memory.shape[-1], _element(buffer)[1]
+        if (
+            value is None
+            and memory.ndim == 2
+            and isinstance(index, int)
+            and 0 <= index < many // lanes
+        ):
+            # A register of each thread.
+            return memory, (slice(None), slice(index * lanes, (index + 1) * lanes)), None
         index = np.broadcast_to(index, (len(self.thread), _lanes(indices[0])))
+        if lanes > 1:  # a buffer of vectors
+            index = (index[:, :, None] * lanes + np.arange(lanes)).reshape(len(index), -1)
         thread = np.broadcast_to(self.thread, index.shape)
         active = np.broadcast_to(self.active, index.shape)
         if value is None:  # what is not asked for may be out of range
@@ -149,77 +244,36 @@ class Block:
         else:
             value = np.broadcast_to(value, index.shape)[active]
             index, thread = index[active], thread[active]
-        if np.any(index < 0):
-            raise IndexError(f"{buffer.name} is accessed at {index.min()}")
+        for end in (index.min(initial=0), index.max(initial=0)):
+            if not 0 <= end < many:
+                raise IndexError(f"{buffer.name} is accessed at {end}; it has {many} elements")
         return memory, ((thread, index) if memory.ndim == 2 else index), value
 
-    def _memory(self, pointer):
+    def _memory(self, pointer: Node) -> Array:
         """The array that a pointer of the IR means: a parameter, or `buffer.data`."""
         return self.memory[hash(pointer.args[0] if hasattr(pointer, "args") else pointer)]
 
-    def _pointer(self, call):
+    def _pointer(self, call: Node) -> tuple[Array, Array]:
         """Array and first element, for each thread, of `tvm_access_ptr`."""
         _, data, offset, *_ = call.args
         return self._memory(data), np.broadcast_to(self.value(offset), self.thread.shape)
 
-    # Registers of fragments: (warps, lanes, elements), with a view of a thread's row of them.
 
-    def _registers(self, data, first, many):
-        rows = self._memory(data)
-        first = int(np.max(self.value(first)))
-        return rows.reshape(-1, 32, rows.shape[1])[:, :, first : first + many]
-
-    def _fragment(self, data, index):
-        return self._registers(data, index * 8, 8)
-
-    def _matrices(self, pointer, stride, layout):
-        """Array and elements of a 16 by 16 matrix for each warp."""
-        memory, first = self._pointer(pointer)
-        row, column = np.indices((16, 16))
-        if layout.value == "col_major":
-            row, column = column, row
-        return memory, first[::32, :, None] + row * int(self.value(stride)) + column
-
-    def _tvm_fill_fragment(self, data, m, n, k, index, value):
-        self._fragment(data, index)[...] = self.value(value)
-
-    def _tvm_load_matrix_sync(self, data, m, n, k, index, pointer, stride, layout):
-        memory, elements = self._matrices(pointer, stride, layout)
-        kind = data.args[0].scope().rpartition(".")[2]
-        layouts.scatter(memory[elements], self._fragment(data, index), kind)
-
-    def _tvm_store_matrix_sync(self, data, m, n, k, index, pointer, stride, layout):
-        memory, elements = self._matrices(pointer, stride, layout)
-        memory[elements] = layouts.gather(self._fragment(data, index), "accumulator")
-
-    def _tvm_mma_sync(self, d, di, a, ai, b, bi, c, ci):
-        left = layouts.gather(self._fragment(a, ai), "matrix_a").astype("float32")
-        right = layouts.gather(self._fragment(b, bi), "matrix_b").astype("float32")
-        total = left @ right + layouts.gather(self._fragment(c, ci), "accumulator")
-        layouts.scatter(total, self._fragment(d, di), "accumulator")
-
-    def _ldmatrix(self, turned, number, kind, data, first, pointer, offset):
-        memory, start = self._pointer(pointer)
-        rows = (start + self.value(offset)).reshape(-1, int(number.value), 8, 1)
-        matrices = memory[rows + np.arange(8)]  # warps, matrices, rows, columns
-        if turned.value:
-            matrices = matrices.swapaxes(2, 3)
-        # A lane receives two neighbours of a row: lane 4 r + c has elements 2 c and 2 c + 1.
-        parts = matrices.reshape(len(matrices), -1, 32, 2).swapaxes(1, 2)
-        many = 2 * int(number.value)
-        self._registers(data, first, many)[...] = parts.reshape(len(parts), 32, many)
-
-    def _mma(self, shape, la, lb, ta, tb, tc, a, ai, b, bi, c, ci, saturate):
-        left = layouts.gather(self._registers(a, ai, 8), "matrix_a").astype("float32")
-        right = layouts.gather(self._registers(b, bi, 4), "matrix_b").astype("float32")
-        sums = self._registers(c, ci, 4)
-        layouts.scatter(left @ right + layouts.gather(sums, "accumulator"), sums, "accumulator")
+def operation(node: Node) -> str:
+    """The name of what an expression calls; '' where it calls nothing."""
+    return str(getattr(getattr(node, "op", None), "name", "").rpartition(".")[2])
 
 
-def _dtype(node):
+def _dtype(node: Node) -> str:
     """NumPy's name for an element of an expression's type."""
     return str(node.ty.dtype).partition("x")[0]
 
 
-def _lanes(index):
-    return tvm.DataType(str(index.ty.dtype)).lanes
+def _element(buffer: Node) -> tuple[str, int]:
+    """NumPy's name for a number in a buffer, and how many of them are an element: its lanes."""
+    kind, _, lanes = str(buffer.dtype).partition("x")
+    return kind, int(lanes or 1)
+
+
+def _lanes(index: Node) -> int:
+    return int(tvm.DataType(str(index.ty.dtype)).lanes)
