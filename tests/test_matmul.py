@@ -20,7 +20,7 @@ STEPS = {
     "wide": functools.partial(schedules.matmul_tiled, wide=True, unroll=True),
     "padded": padded,
     "pipelined": functools.partial(padded, stages=2, scope="shared.dyn"),
-    "three stages": functools.partial(padded, stages=3),
+    "three stages": functools.partial(padded, stages=3, scope="shared.dyn"),
     "warps": schedules.matmul_warps,
 }
 SIZES = ((128, 256, 32), (130, 75, 33), (1, 1, 1), (5, 300, 129))

@@ -5,20 +5,14 @@ import re
 from dataclasses import dataclass, field
 
 import tvm
-import tvm_ffi
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
+from d2ltvm.compiler import checks, names
+from d2ltvm.compiler.ir import find
 from d2ltvm.errors import MissingError
 from d2ltvm.system import devices
-from d2ltvm.system.chips import CHIPS
 
-# Limits of every NVIDIA GPU since compute capability 5.0. Source: CUDA C++ Programming Guide,
-# "Technical Specifications per Compute Capability".
-MAX_THREADS_PER_BLOCK = 1024
-MAX_BLOCK = (1024, 1024, 64)
-MAX_GRID = (2**31 - 1, 65535, 65535)
 DEPENDENT = "tirx.use_programtic_dependent_launch"  # of a launch; the spelling is TVM's
-STATIC_SHARED_KIB = 48  # in scope `shared`; more has to be asked for at the launch, `shared.dyn`
 
 
 @dataclass(frozen=True)
@@ -119,13 +113,18 @@ def lower(mod, target, config=None, asynchronous=True):
         A `Lowered`.
 
     Raises:
-        ValueError: a loop that should be bound to blocks and threads is not, or more threads,
-            blocks or shared memory are asked for than a GPU has.
+        ValueError: a stage or a loop that should be bound to blocks and threads is not, one is
+            bound and the target is a CPU, or more threads, blocks or shared memory are asked for
+            than a GPU has.
     """
     if is_tile_kernel(mod):
         return _lower_tile_kernel(mod, target, config or {})
-    if target.kind.name == "opencl":
-        mod = _with_static_shared_memory(mod)
+    mod = names.distinct(mod)
+    params = parameters(mod)
+    checks.loops(mod["main"], target)
+    static_kib = checks.STATIC_SHARED_KIB
+    if target.kind.name == "opencl" and (static := _with_static_shared_memory(mod)) is not mod:
+        mod, static_kib = static, None
     mod, options = _asynchronous(mod, target, asynchronous)
     warp = _uses_warp_memory(mod)
     if warp:
@@ -141,12 +140,12 @@ def lower(mod, target, config=None, asynchronous=True):
             executable = tvm.compile(mod, target=target, tir_pipeline=PIPELINE if warp else "s_tir")
         except Exception as error:
             if capture.mod:  # too much of something is said better here than by the CUDA compiler
-                _read(capture.mod, target)
+                _read(capture.mod, target, static_kib)
             raise _explained(error) from error
-    launches, temporaries, kernels = _read(capture.mod, target)
+    launches, temporaries, kernels = _read(capture.mod, target, static_kib)
     if warp:
         kernels = {n: _lower_warp_memory(tvm.IRModule({n: f}))[n] for n, f in kernels.items()}
-    return Lowered(executable, parameters(mod), launches, temporaries, kernels)
+    return Lowered(executable, params, launches, temporaries, kernels)
 
 
 def is_tile_kernel(mod):
@@ -163,7 +162,7 @@ def architecture(mod, arch):
     if not is_tile_kernel(mod):
         return arch
     if str(arch).removesuffix("a") != "sm_90":
-        raise ValueError(f"arch is {arch!r}; this kernel uses wgmma and TMA: 'sm_90a' is allowed")
+        raise ValueError(f"arch is {arch!r}; expected 'sm_90a': this kernel uses wgmma and TMA")
     return "sm_90a"
 
 
@@ -261,36 +260,45 @@ def _with_static_shared_memory(mod):
 
 
 def as_module(sch):
-    """The IRModule of a schedule, of an IRModule, or of a PrimFunc, which is then its `main`."""
+    """The IRModule of a schedule, of an IRModule, or of a PrimFunc, which is then its `main`.
+
+    Raises:
+        TypeError: `sch` is none of these.
+        ValueError: the module has no PrimFunc named `main`.
+    """
     if isinstance(sch, tvm.tirx.PrimFunc):
         return tvm.IRModule({"main": sch})
-    return getattr(sch, "mod", sch)
+    mod = sch.mod if isinstance(sch, tvm.s_tir.Schedule) else sch
+    if not isinstance(mod, tvm.IRModule):
+        made = "; d2ltvm.schedule(tensors) makes one" if isinstance(sch, list | tuple) else ""
+        raise TypeError(f"sch is a {type(sch).__name__}; expected {SCHEDULES}{made}")
+    names = [str(name.name_hint) for name in mod.functions]
+    if "main" not in names or not isinstance(mod["main"], tvm.tirx.PrimFunc):
+        raise ValueError(
+            f"sch is a module of {', '.join(names) or 'nothing'}; expected {SCHEDULES}"
+        )
+    return mod
+
+
+SCHEDULES = "a Schedule, a PrimFunc, or an IRModule with a PrimFunc named main"
 
 
 def parameters(mod):
     """The tensors that `mod["main"]` takes, as a tuple of `Param`.
 
     Blocks say what they write. Where there are none, in TIRx, it is the last one.
+
+    Raises:
+        ValueError: a parameter is no tensor, or its shape is not known.
     """
     written = {mod["main"].params[-1].name} if is_tile_kernel(mod) else set()
     for block in find(mod["main"].body, "SBlock"):
         written.update(region.source.name for region in block.writes)
+    checks.shapes(mod["main"].params)
     return tuple(
         Param(b.name, tuple(int(s) for s in b.shape), str(b.dtype), b.name in written)
         for b in mod["main"].params
     )
-
-
-def find(root, *kinds):
-    """All IR nodes below `root` whose class has one of these names, outermost first."""
-    nodes = []
-
-    def visit(node):
-        if type(node).__name__ in kinds:
-            nodes.append(node)
-
-    tvm_ffi.structural_walk(root, visit, order="pre")
-    return nodes
 
 
 @tvm.instrument.pass_instrument
@@ -311,12 +319,12 @@ class _AfterSplit:
 def _read_host(main):
     """Launches of the host function, and the buffers it allocates for them."""
     temporaries = tuple(_temporary(alloc.buffer) for alloc in find(main.body, "AllocBuffer"))
-    calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.call_ffi_kernel"]
     views = {  # the same data under another name
         d.buffer.name: d.data.args[0].name
         for d in find(main.body, "DeclBuffer")
         if getattr(getattr(d.data, "op", None), "name", "") == "tirx.buffer_data"
     }
+    calls = checks.launches(main)
     return tuple(_read_launch(call, views) for call in calls), temporaries
 
 
@@ -369,59 +377,18 @@ def _read_tensor_map(data, *numbers, attrs):
     )
 
 
-def _read(mod, target):
+def _read(mod, target, static_kib=checks.STATIC_SHARED_KIB):
     """Launches, temporaries, and kernels by name, of a module whose host and device are apart."""
+    if target.kind.name != "llvm":
+        checks.host(mod["main"])
     launches, temporaries = _read_host(mod["main"])
-    if not launches and target.kind.name != "llvm":
-        raise _unbound()
     kernels = {launch.name: mod[launch.name] for launch in launches}
     for launch in launches:
-        _check_limits(launch)
-        _check_shared(launch, kernels[launch.name], target)
+        checks.limits(launch)
+        checks.shared(launch, kernels[launch.name], target, static_kib)
     return launches, temporaries, kernels
-
-
-def _check_limits(launch):
-    threads = math.prod(launch.block)
-    if threads > MAX_THREADS_PER_BLOCK:
-        raise ValueError(
-            f"{launch.name} has {threads} threads per block, {launch.block}; "
-            f"at most {MAX_THREADS_PER_BLOCK} are allowed"
-        )
-    for what, sizes, limits in (
-        ("block", launch.block, MAX_BLOCK),
-        ("grid", launch.grid, MAX_GRID),
-    ):
-        if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
-            raise ValueError(f"{launch.name} has {what} {sizes}; at most {limits} is allowed")
-
-
-def _check_shared(launch, kernel, target):
-    """Shared memory of scope `shared` against 48 KiB, all of it against what the chip allows."""
-    if target.kind.name != "cuda":
-        return
-    buffers = [alloc.buffer for alloc in find(kernel.body, "AllocBuffer")]
-    static = sum(_temporary(buffer).nbytes for buffer in buffers if buffer.scope() == "shared")
-    arch = str(target.arch)
-    most = max((c.shared_block_kib for c in CHIPS.values() if c.capability == arch), default=None)
-    for what, needed, limit in (
-        ("shared memory of scope 'shared'", static, STATIC_SHARED_KIB),
-        ("shared memory", static + launch.shared, most),
-    ):
-        if limit and needed > limit * 1024:
-            raise ValueError(
-                f"{launch.name} takes {needed:,} bytes of {what} per block; "
-                f"at most {limit * 1024:,} are allowed on {arch}"
-            )
 
 
 def _explained(error):
     """The exception to raise for one of TVM's, in terms of the schedule."""
-    return _unbound() if "Did you forget to bind" in str(error) else error
-
-
-def _unbound():
-    return ValueError(
-        "a loop nest of the schedule is bound to no thread: bind one of its loops to 'blockIdx.x' "
-        "or 'threadIdx.x', or build for target='llvm'"
-    )
+    return checks.unbound() if "Did you forget to bind" in str(error) else error
