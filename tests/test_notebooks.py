@@ -187,6 +187,14 @@ def test_what_cells_writes_and_what_it_leaves():
     assert got.endswith("\n\n\nafter = 2  # stays")
 
 
+def test_a_cell_has_no_types_but_those_that_tvm_reads():
+    typed = "def f(n: int, a: str = 'é', *b: int, c: int = 2,\n) -> list[int]:\n    return g(n)\n"
+    assert cells.untyped(typed) == "def f(n, a='é', *b, c=2\n):\n    return g(n)\n"
+    kernel = "def f(n):\n    @T.prim_func\n    def main(a: T.handle):\n        pass\n"
+    assert cells.untyped(kernel) == kernel
+    assert cells.untyped(kernel.replace("(n)", "(n: int)")) == kernel
+
+
 def first_with(notebook, tag):
     return next(cell for cell in notebook.cells if tag in book.tags(cell))
 

@@ -4,13 +4,14 @@
 
 The package is the source. Above each function that a chapter defines a comment says which chapter
 that is, `# From elementwise/vector_add.`, and the chapter has a cell tagged `schedules` with the
-same function. This tool writes the function's text into the cell: without what only the linter
-reads, in a page's width, and with `d2ltvm.` in front of what the reader's namespace has and the
+same function. This tool writes the function's text into the cell: without types and what only the
+linter reads, in a page's width, and with `d2ltvm.` in front of what the reader's namespace has and the
 chapter does not import by itself. Whatever else is in the cell stays.
 """
 
 import ast
 import functools
+import itertools
 import re
 import subprocess
 import sys
@@ -89,10 +90,11 @@ def bound(notebook: Any) -> set[str]:
 def for_a_reader(function: Function, at_hand: set[str]) -> str:
     """The text of a function as a chapter shows it that has some names at hand."""
     reached = (function.imported & set(dir(d2ltvm))) - at_hand
-    lines = [line.encode() for line in function.text.splitlines()]  # offsets of ast are in bytes
+    source = untyped(function.text)
+    lines = [line.encode() for line in source.splitlines()]  # offsets of ast are in bytes
     places = {
         (node.lineno - 1, node.col_offset)
-        for node in ast.walk(ast.parse(function.text))
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Name) and node.id in reached
     }
     for line, column in sorted(places, reverse=True):
@@ -104,6 +106,55 @@ def for_a_reader(function: Function, at_hand: set[str]) -> str:
         command, input=text, stdout=subprocess.PIPE, text=True, check=True
     ).stdout
     return output.rstrip("\n")
+
+
+def untyped(text: str) -> str:
+    """The text of a function without types: a chapter is easier to read, and Python asks for none.
+
+    A function that TVM reads, with a decorator such as `@T.prim_func`, keeps its types, which are
+    part of the kernel.
+    """
+    source, tree = text.encode(), ast.parse(text)
+    starts = [0, *itertools.accumulate(len(line) + 1 for line in source.split(b"\n"))]
+    for start, end, new in sorted(cuts(tree), reverse=True):
+        first, last = (starts[line - 1] + column for line, column in (start, end))
+        source = source[:first] + new + source[last:]
+    # A comma behind the last parameter would keep each of them on a line of its own.
+    one_each = re.compile(rb"(def \w+\([^()]*[^(),\s]),(\s*\):\n)")
+    return (one_each.sub(rb"\1\2", source) if source != text.encode() else source).decode()
+
+
+def cuts(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int], bytes]]:
+    """Where the types of a source begin and end, and what takes their place."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            if any(ast.unparse(d).startswith("T.") for d in node.decorator_list):
+                continue
+            yield from signature(node)
+        yield from cuts(node)
+
+
+def signature(
+    function: ast.FunctionDef,
+) -> Iterator[tuple[tuple[int, int], tuple[int, int], bytes]]:
+    """As `cuts`, of one function's parameters and of what it returns."""
+    every = function.args
+    plain = [*every.posonlyargs, *every.args]
+    defaults = [None] * (len(plain) - len(every.defaults)) + every.defaults + every.kw_defaults
+    named = [*plain, *every.kwonlyargs]
+    values = dict(zip((argument.arg for argument in named), defaults, strict=True))
+    for argument in filter(None, (*named, every.vararg, every.kwarg)):
+        if kind := argument.annotation:
+            start = argument.lineno, argument.col_offset + len(argument.arg.encode())
+            value = values.get(argument.arg)
+            end = (value.lineno, value.col_offset) if value else _end(kind)
+            yield start, end, b"=" if value else b""
+    if kind := function.returns:  # from the " -> " on
+        yield (kind.lineno, kind.col_offset - len(" -> ")), _end(kind), b""
+
+
+def _end(node: ast.expr) -> tuple[int, int]:
+    return node.end_lineno or 0, node.end_col_offset or 0
 
 
 def rewritten(source: str, at_hand: set[str]) -> str:

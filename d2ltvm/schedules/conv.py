@@ -4,14 +4,18 @@ Each takes oc, ic, n, k, p and s, as `conv_gflop` does, and then its own choices
 """
 
 import math
+from collections.abc import Sequence
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from d2ltvm.compute.convolution import conv, conv_in_tiles, conv_pack
 from d2ltvm.compute.ops import schedule
-from d2ltvm.schedules.loops import bind_thread, pipeline, split_axis
+from d2ltvm.schedules.loops import Factors, bind_thread, pipeline, split_axis
 
 
 # From convolution/convolution.
-def default_sch(oc, ic, n, k, p, s):
+def default_sch(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
     """Convolution: a row a block, a column a thread, channels in turn."""
     X, K, Y, _ = conv(oc, ic, n, n, k, k, p, p, s, s)
     sch = schedule([X, K, Y])
@@ -24,7 +28,10 @@ def default_sch(oc, ic, n, k, p, s):
 
 
 # From convolution/convolution.
-def cpu_conv(oc, ic, n, k, p, s, toc=32, tic=16, rows=8, width=8):
+def cpu_conv(
+    oc: int, ic: int, n: int, k: int, p: int, s: int,
+    toc: int = 32, tic: int = 16, rows: int = 8, width: int = 8,
+) -> Schedule:  # fmt: skip
     """Convolution on the CPU, packed: `width` pixels by `toc` channels."""
     toc, tic = math.gcd(oc, toc), math.gcd(ic, tic)
     X, K, Y, *_ = conv_pack(oc, ic, n, n, k, k, p, p, toc, tic, s, s)
@@ -52,7 +59,7 @@ def cpu_conv(oc, ic, n, k, p, s, toc=32, tic=16, rows=8, width=8):
 
 
 # From convolution/convolution.
-def pack(sch):
+def pack(sch: Schedule) -> None:
     """Pack image and kernels in parallel, reading along their rows."""
     for name in ("PackedX", "PackedK"):
         sch.parallel(sch.fuse(*sch.get_loops(sch.get_sblock(name))[:2]))
@@ -63,14 +70,14 @@ def pack(sch):
 
 
 # From convolution/convolution.
-def largest_divisor(sch, loop, most):
+def largest_divisor(sch: Schedule, loop: LoopRV, most: int) -> int:
     """The largest number up to `most` that divides a loop's length."""
     length = int(sch.get(loop).extent)
     return max(size for size in range(1, most + 1) if length % size == 0)
 
 
 # From convolution/tiling.
-def with_conv_caches(sch, block, scope="shared"):
+def with_conv_caches(sch: Schedule, block: SBlockRV, scope: str = "shared") -> tuple[SBlockRV, ...]:
     """Copies of image and kernels in shared memory, and of these in registers."""
     XX, KK = (sch.cache_read(block, k, scope) for k in (0, 1))
     for name in ("PaddedX", "PaddedK"):
@@ -85,7 +92,9 @@ VTHREADS = ("vthread.z", "vthread.y", "vthread.x")
 
 
 # From convolution/tiling.
-def conv_fetch(sch, copy, rank, threads, runs=False):
+def conv_fetch(
+    sch: Schedule, copy: SBlockRV, rank: int, threads: Factors, runs: bool = False
+) -> None:
     """Share out a copy's last `rank` loops, neighbour by neighbour or in runs."""
     fused = sch.fuse(*sch.get_loops(copy)[-rank:])
     if runs:
@@ -96,7 +105,12 @@ def conv_fetch(sch, copy, rank, threads, runs=False):
 
 
 # From convolution/tiling.
-def conv_loops(sch, sums, output, reduction):
+def conv_loops(
+    sch: Schedule,
+    sums: SBlockRV,
+    output: Sequence[Factors],
+    reduction: Sequence[Factors],
+) -> tuple[LoopRV, Sequence[LoopRV], LoopRV]:
     """Tile a convolution; returns the loops at which its stages are computed."""
     axes = sch.get_loops(sums)
     blocks, virtual, threads, each = zip(
@@ -114,9 +128,10 @@ def conv_loops(sch, sums, output, reduction):
 
 # From convolution/tiling.
 def conv_tiled(
-    oc, ic, n, k, p, s, tile_c, tile_h, tile_w,
-    tile_rc=(1, 1), tile_rh=(1, 1), tile_rw=(1, 1),
-):  # fmt: skip
+    oc: int, ic: int, n: int, k: int, p: int, s: int,
+    tile_c: Factors, tile_h: Factors, tile_w: Factors,
+    tile_rc: Factors = (1, 1), tile_rh: Factors = (1, 1), tile_rw: Factors = (1, 1),
+) -> Schedule:  # fmt: skip
     """Convolution; a tile is (virtual threads, threads, elements)."""
     for name, tile in (("tile_rh", tile_rh), ("tile_rw", tile_rw)):
         if k % math.prod(tile):
@@ -138,22 +153,23 @@ def conv_tiled(
 
 
 # From convolution/tiling.
-def tiling(oc, ic, n, k, p, s):
+def tiling(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
     """Convolution: 8 channels, 2 rows, 4 columns a thread; along kernel rows."""
     return conv_tiled(oc, ic, n, k, p, s, (1, 4, 8), (1, 2, 2), (1, 16, 4), tile_rw=(1, k))
 
 
 # From convolution/virtual_threads.
-def vthread(oc, ic, n, k, p, s):
+def vthread(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
     """Convolution: along kernel columns, with two virtual threads across."""
     return conv_tiled(oc, ic, n, k, p, s, (1, 4, 8), (1, 2, 2), (2, 16, 2), tile_rh=(1, k))
 
 
 # From convolution/all_sizes.
 def conv_split(
-    oc, ic, n, k, p, s, channels=8, rows=4, warps=2, parts=8, depth=2, lanes=32,
-    stages=2, scope="shared.dyn",
-):  # fmt: skip
+    oc: int, ic: int, n: int, k: int, p: int, s: int,
+    channels: int = 8, rows: int = 4, warps: int = 2, parts: int = 8, depth: int = 2,
+    lanes: int = 32, stages: int = 2, scope: str = "shared.dyn",
+) -> Schedule:  # fmt: skip
     """Convolution: `parts` groups of threads share the input channels of one tile.
 
     A thread has `channels` by `rows` sums, a warp `lanes` columns. Along the output
@@ -184,7 +200,7 @@ def conv_split(
 
 
 # From convolution/all_sizes.
-def split_loops(sch, partial, sizes):
+def split_loops(sch: Schedule, partial: SBlockRV, sizes: Factors) -> tuple[LoopRV, ...]:
     """Tile partial sums; returns loops of tiles, threads, rounds, kernel columns."""
     channels, rows, warps, lanes = sizes
     c, y, x, rounds, part, ric, rkh, rkw = sch.get_loops(partial)
@@ -199,7 +215,7 @@ def split_loops(sch, partial, sizes):
 
 
 # From convolution/all_sizes.
-def add_up(sch, sums, tile_loop, threads):
+def add_up(sch: Schedule, sums: SBlockRV, tile_loop: LoopRV, threads: Factors) -> None:
     """Add the parts of a tile, by all threads, and write the result."""
     sch.set_scope(sums, 0, "local")
     sch.reverse_compute_at(sums, tile_loop)
@@ -212,7 +228,7 @@ def add_up(sch, sums, tile_loop, threads):
 
 
 # From convolution/all_sizes.
-def channels_last(sch, KK, KL):
+def channels_last(sch: Schedule, KK: SBlockRV, KL: SBlockRV) -> None:
     """Keep kernels with neighbouring channels side by side, and read four at once."""
     for copy in (KK, KL):
         sch.transform_layout(copy, ("write", 0), lambda o, c, i, j: (c, j, i, o))

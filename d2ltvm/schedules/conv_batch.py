@@ -6,19 +6,27 @@ All take batch, oc, ic, n, k, p and s, and raise a ValueError where a tile does 
 """
 
 import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from d2ltvm import layouts
 from d2ltvm.compute.conv_batch import conv_hwcn, conv_nhwcnc
 from d2ltvm.compute.ops import schedule
 from d2ltvm.schedules import tensor_intrinsics, wmma_intrinsics
 from d2ltvm.schedules.conv import BLOCKS
-from d2ltvm.schedules.loops import bind_thread, fetch, pipeline, split_axis
+from d2ltvm.schedules.loops import Factors, bind_thread, fetch, pipeline, split_axis
 
 WMMA = wmma_intrinsics.NAMES
 
 
 # From batched/hwcn.
-def hwcn_blocks(batch, oc, ic, n, k, p=0, s=1, tile=8, threads=8, step=8, vthreads=2):
+def hwcn_blocks(
+    batch: int, oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1,
+    tile: int = 8, threads: int = 8, step: int = 8, vthreads: int = 2,
+) -> Schedule:  # fmt: skip
     """Convolution in HWCN: shared tiles, and strided pieces for each thread.
 
     A block of `threads` squared takes `tile * threads` channels and images of one
@@ -50,7 +58,7 @@ def hwcn_blocks(batch, oc, ic, n, k, p=0, s=1, tile=8, threads=8, step=8, vthrea
 
 
 # From batched/hwcn.
-def hwcn_caches(tensors, scope):
+def hwcn_caches(tensors: Sequence[Any], scope: str) -> tuple[Schedule, tuple[SBlockRV, ...]]:
     """A schedule of a convolution in HWCN with its copies, and its blocks.
 
     Those of X and K in shared memory, of these in registers, and the sums' own.
@@ -64,14 +72,14 @@ def hwcn_caches(tensors, scope):
 
 
 # From batched/hwcn.
-def check_stages(stages, rounds):
+def check_stages(stages: int, rounds: int) -> None:
     """Raise a ValueError unless there is a round for each stage."""
     if not 1 <= stages <= rounds:
         raise ValueError(f"stages is {stages}; 1 to {rounds}, the rounds there are, are allowed")
 
 
 # From batched/hwcn.
-def check_tiles(*sizes):
+def check_tiles(*sizes: tuple[str, int, int]) -> None:
     """Raise a ValueError unless each size, of (name, size, tile), is a multiple of its tile."""
     for name, size, tile in sizes:
         if size % tile:
@@ -80,10 +88,10 @@ def check_tiles(*sizes):
 
 # From batched/hwcn.
 def hwcn_tiled(
-    batch, oc, ic, n, k, p=0, s=1,
-    rows=(2, 4, 4, 4), columns=(2, 2, 8, 4), depth=32, stages=2,
-    interleave=False, scope="shared.dyn",
-):  # fmt: skip
+    batch: int, oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1,
+    rows: Factors = (2, 4, 4, 4), columns: Factors = (2, 2, 8, 4), depth: int = 32,
+    stages: int = 2, interleave: bool = False, scope: str = "shared.dyn",
+) -> Schedule:  # fmt: skip
     """Convolution in HWCN: `rows` and `columns` are pieces, warps, lanes, elements.
 
     Tiles in shared memory, `stages` at once, of `depth` input channels, and in
@@ -112,7 +120,14 @@ def hwcn_tiled(
 
 
 # From batched/hwcn.
-def hwcn_loops(sch, sums, rows, columns, depth, interleave):
+def hwcn_loops(
+    sch: Schedule,
+    sums: SBlockRV,
+    rows: Factors,
+    columns: Factors,
+    depth: int,
+    interleave: bool,
+) -> tuple[LoopRV, LoopRV, LoopRV]:
     """Tile a convolution in HWCN; returns the loops of threads, rounds and reduction."""
     y, x, c, image, ric, rkh, rkw = sch.get_loops(sums)
     by, vy, wy, ly, c = split_axis(rows, sch, c)
@@ -132,9 +147,10 @@ def hwcn_loops(sch, sums, rows, columns, depth, interleave):
 
 # From batched/tensorcores.
 def wmma_tiled(
-    batch, oc, ic, n, k, p=0, s=1,
-    rows=(2, 4), columns=(4, 4), depth=2, stages=1, pad=0, row_of_taps=False, tensorized=True,
-):  # fmt: skip
+    batch: int, oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1,
+    rows: Factors = (2, 4), columns: Factors = (4, 4), depth: int = 2, stages: int = 1,
+    pad: int = 0, row_of_taps: bool = False, tensorized: bool = True,
+) -> Schedule:  # fmt: skip
     """Convolution in NHWCnc by wmma; `rows` and `columns` are warps, fragments.
 
     A round takes `depth` blocks of input channels at one place of the kernel, or with
@@ -166,9 +182,10 @@ def wmma_tiled(
 
 # From batched/swizzling.
 def mma_tiled(
-    batch, oc, ic, n, k, p=0, s=1,
-    rows=(2, 4), columns=(2, 4), depth=2, stages=4, ahead=True,
-):  # fmt: skip
+    batch: int, oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1,
+    rows: Factors = (2, 4), columns: Factors = (2, 4), depth: int = 2, stages: int = 4,
+    ahead: bool = True,
+) -> Schedule:  # fmt: skip
     """Convolution in NHWCnc by `mma.sync` and `ldmatrix`, from swizzled tiles.
 
     As `wmma_tiled`; with `ahead`, the next fragments are loaded while the last ones
@@ -199,7 +216,10 @@ def mma_tiled(
 
 
 # From batched/tensorcores.
-def nhwcnc(batch, oc, ic, n, k, p, s, tiles, stages, half=True, taps=1):
+def nhwcnc(
+    batch: int, oc: int, ic: int, n: int, k: int, p: int, s: int,
+    tiles: tuple[Factors, Factors, int], stages: int, half: bool = True, taps: int = 1,
+) -> Schedule:  # fmt: skip
     """A schedule of a convolution in NHWCnc whose sizes are multiples of the tiles.
 
     A round takes `taps` places of the kernel.
@@ -216,7 +236,14 @@ def nhwcnc(batch, oc, ic, n, k, p, s, tiles, stages, half=True, taps=1):
 
 
 # From batched/tensorcores.
-def nhwcnc_loops(sch, sums, rows, columns, depth, row_of_taps=False):
+def nhwcnc_loops(
+    sch: Schedule,
+    sums: SBlockRV,
+    rows: Factors,
+    columns: Factors,
+    depth: int,
+    row_of_taps: bool = False,
+) -> tuple[LoopRV, LoopRV, LoopRV, tuple[LoopRV, LoopRV]]:
     """Tile a convolution in NHWCnc; returns loops of warps, rounds, reduction, and fragments."""
     b, y, x, c, image, oc, rib, rkh, rkw, ric = sch.get_loops(sums)
     by, wy, b = split_axis(rows, sch, b)
@@ -230,7 +257,14 @@ def nhwcnc_loops(sch, sums, rows, columns, depth, row_of_taps=False):
 
 
 # From batched/tensorcores.
-def nhwcnc_caches(sch, block, scope, fragment_scopes, rounds, inner):
+def nhwcnc_caches(
+    sch: Schedule,
+    block: SBlockRV,
+    scope: str,
+    fragment_scopes: Sequence[str],
+    rounds: LoopRV,
+    inner: LoopRV,
+) -> tuple[list[SBlockRV], list[SBlockRV]]:
     """Copies of X and K in shared memory, for a round, and of these in fragments."""
     copies = [sch.cache_read(block, k, scope) for k in (0, 1)]
     values = [sch.cache_read(block, k, kind) for k, kind in enumerate(fragment_scopes)]
@@ -242,7 +276,7 @@ def nhwcnc_caches(sch, block, scope, fragment_scopes, rounds, inner):
 
 
 # From batched/tensorcores.
-def fetch_blocks(sch, copy, warps, width=8):
+def fetch_blocks(sch: Schedule, copy: SBlockRV, warps: int, width: int = 8) -> None:
     """Share out the copy of a round's blocks, `width` elements a thread at a time."""
     outside = 5  # the loops of pixel, block (two), warp and round
     step, ty, tx, v = split_axis([warps, 32, width], sch, sch.fuse(*sch.get_loops(copy)[outside:]))
@@ -252,7 +286,9 @@ def fetch_blocks(sch, copy, warps, width=8):
 
 
 # From batched/swizzling.
-def spread(sch, copies, values, result):
+def spread(
+    sch: Schedule, copies: Sequence[SBlockRV], values: Sequence[SBlockRV], result: SBlockRV
+) -> None:
     """Swizzle the tiles in shared memory, and spread fragments over lanes and registers."""
     for copy in copies:
         sch.transform_layout(
@@ -270,20 +306,22 @@ def spread(sch, copies, values, result):
 
 
 # From batched/swizzling.
-def on_last_two(lanes):
+def on_last_two(lanes: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
     """A function of all indices that leaves them as they are, but for the last two."""
     return lambda *i: (*i[:-2], *lanes(*i[-2:]))
 
 
 # From batched/tensorcores.
-def tensorize_all(sch, blocks, names):
+def tensorize_all(sch: Schedule, blocks: Sequence[SBlockRV], names: Sequence[str]) -> None:
     """Put intrinsics in the place of the innermost loops: three of the sums', two of others."""
     tensor_intrinsics.register(names)
     for block, rank, name in zip(blocks, (2, 2, 2, 3, 2), names, strict=True):
         sch.tensorize(sch.get_loops(block)[-rank], name)
 
 
-def unroll_fragments(sch, loops, values, sums):
+def unroll_fragments(
+    sch: Schedule, loops: Iterable[LoopRV], values: Sequence[SBlockRV], sums: Sequence[SBlockRV]
+) -> None:
     """Unroll loops over a warp's fragments: registers cannot be indexed."""
     inside = [(block, 6) for block in values] + [(block, 4) for block in sums]
     for block, first in inside:  # behind the loops of pixel, block (two), warp, round, step
@@ -294,7 +332,7 @@ def unroll_fragments(sch, loops, values, sums):
 
 
 # From batched/swizzling.
-def look_ahead(sch, rounds, inner, stages):
+def look_ahead(sch: Schedule, rounds: LoopRV, inner: LoopRV, stages: int) -> None:
     """Fetch tiles `stages` - 1 rounds ahead, and fragments one step."""
     sch.annotate(inner, "software_pipeline_stage", [0, 0, 1])
     sch.annotate(inner, "software_pipeline_order", [0, 1, 2])

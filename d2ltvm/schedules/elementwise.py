@@ -1,10 +1,12 @@
 """Schedules of copies, vector adds and broadcast adds."""
 
+from tvm.s_tir import Schedule
+
 from d2ltvm.compute.ops import broadcast_add, schedule, vector_add, vector_copy
 
 
 # From machine/gpu_in_numbers.
-def copy_unrolled(n, nt=128, width=4, steps=2):
+def copy_unrolled(n: int, nt: int = 128, width: int = 4, steps: int = 2) -> Schedule:
     """Copy: `steps` accesses of `width` elements a thread, a block's width apart."""
     sch = schedule(vector_copy(n))
     (i,) = sch.get_loops(sch.get_sblock("C"))
@@ -18,7 +20,7 @@ def copy_unrolled(n, nt=128, width=4, steps=2):
 
 
 # From elementwise/vector_add.
-def one_thread_each(n, nt=256):
+def one_thread_each(n: int, nt: int = 256) -> Schedule:
     """Vector add: one element a thread, `nt` threads a block."""
     sch = schedule(vector_add(n))
     (i,) = sch.get_loops(sch.get_sblock("C"))
@@ -29,7 +31,7 @@ def one_thread_each(n, nt=256):
 
 
 # From elementwise/vector_add.
-def vectorized(n, nt=128, width=4):
+def vectorized(n: int, nt: int = 128, width: int = 4) -> Schedule:
     """Vector add: `width` neighbouring elements a thread, in one access."""
     sch = schedule(vector_add(n))
     (i,) = sch.get_loops(sch.get_sblock("C"))
@@ -41,7 +43,7 @@ def vectorized(n, nt=128, width=4):
 
 
 # From elementwise/vector_add.
-def unrolled(n, nt=128, width=4, steps=2):
+def unrolled(n: int, nt: int = 128, width: int = 4, steps: int = 2) -> Schedule:
     """Vector add: `steps` accesses of `width` elements a thread, a block's width apart."""
     sch = schedule(vector_add(n))
     (i,) = sch.get_loops(sch.get_sblock("C"))
@@ -55,7 +57,7 @@ def unrolled(n, nt=128, width=4, steps=2):
 
 
 # From elementwise/vector_add.
-def partitioned(n, nt=128, width=4, steps=2):
+def partitioned(n: int, nt: int = 128, width: int = 4, steps: int = 2) -> Schedule:
     """Vector add: as `unrolled`, with the guard for the last block kept out of all the others."""
     sch = unrolled(n, nt, width, steps)
     bx = sch.get_loops(sch.get_sblock("C"))[0]
@@ -64,7 +66,7 @@ def partitioned(n, nt=128, width=4, steps=2):
 
 
 # From elementwise/vector_add.
-def cpu_vector_add(n, chunks=2, width=16):
+def cpu_vector_add(n: int, chunks: int = 2, width: int = 16) -> Schedule:
     """Vector add on the CPU: `chunks` pieces in parallel, SIMD instructions inside."""
     sch = schedule(vector_add(n))
     (i,) = sch.get_loops(sch.get_sblock("C"))
@@ -76,7 +78,7 @@ def cpu_vector_add(n, chunks=2, width=16):
 
 
 # From elementwise/broadcast_add.
-def continuous_parallel(n, nt=64, nb=256):
+def continuous_parallel(n: int, nt: int = 64, nb: int = 256) -> Schedule:
     """Broadcast add: each thread takes a run of neighbouring elements."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
     fused = sch.fuse(*sch.get_loops(sch.get_sblock("C")))
@@ -90,7 +92,7 @@ def continuous_parallel(n, nt=64, nb=256):
 
 
 # From elementwise/broadcast_add.
-def alternate_parallel(n, nt=64, nb=256):
+def alternate_parallel(n: int, nt: int = 64, nb: int = 256) -> Schedule:
     """Broadcast add: neighbouring threads take neighbouring elements, at every step."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
     fused = sch.fuse(*sch.get_loops(sch.get_sblock("C")))
@@ -105,7 +107,7 @@ def alternate_parallel(n, nt=64, nb=256):
 
 
 # From elementwise/broadcast_add.
-def bcast_vectorized(n, nt=256, width=4):
+def bcast_vectorized(n: int, nt: int = 256, width: int = 4) -> Schedule:
     """Broadcast add: `width` neighbouring elements a thread, in one access."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
     fused = sch.fuse(*sch.get_loops(sch.get_sblock("C")))
@@ -117,7 +119,7 @@ def bcast_vectorized(n, nt=256, width=4):
 
 
 # From elementwise/broadcast_add.
-def bcast_rows(n, nt=256, width=4, rows=2):
+def bcast_rows(n: int, nt: int = 256, width: int = 4, rows: int = 2) -> Schedule:
     """Broadcast add: the same columns of `rows` rows a thread, all of its B loaded first."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
     block = sch.get_sblock("C")
@@ -139,7 +141,7 @@ def bcast_rows(n, nt=256, width=4, rows=2):
 
 
 # From elementwise/broadcast_add.
-def cpu_bcast_add(n, chunks=2, width=16):
+def cpu_bcast_add(n: int, chunks: int = 2, width: int = 16) -> Schedule:
     """Broadcast add on the CPU: rows in parallel, SIMD instructions along a row."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
     i, j = sch.get_loops(sch.get_sblock("C"))

@@ -1,21 +1,34 @@
-"""Loops that several schedules split, bind and fetch alike."""
+"""Loops that several schedules split, bind and fetch alike.
+
+`LoopRV` and `SBlockRV` are what TVM calls a loop and a block of a schedule: random variables, of
+which the schedule knows the meaning.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+# How many pieces a loop is split into at each level, from the outermost on.
+Factors: TypeAlias = Sequence[int]
 
 
 # From memory/matmul.
-def split_axis(factors, sch, axis):
+def split_axis(factors: Factors, sch: Schedule, axis: LoopRV) -> list[LoopRV]:
     """Split a loop into several: those after the first have the lengths `factors`."""
     return sch.split(axis, [None, *factors])
 
 
 # From memory/matmul.
-def bind_thread(sch, axes, tags):
+def bind_thread(sch: Schedule, axes: Sequence[LoopRV], tags: Sequence[str]) -> None:
     """Bind loops to the threads and blocks that `tags` name."""
     for axis, tag in zip(axes, tags, strict=True):
         sch.bind(axis, tag)
 
 
 # From memory/matmul.
-def fetch(sch, tile, threads, width=1):
+def fetch(sch: Schedule, tile: SBlockRV, threads: int, width: int = 1) -> None:
     """Share out the copy of a tile, `width` elements a thread at a time."""
     step, tx, v = split_axis([threads, width], sch, sch.fuse(*sch.get_loops(tile)[-2:]))
     sch.bind(tx, "threadIdx.x")
@@ -24,7 +37,7 @@ def fetch(sch, tile, threads, width=1):
 
 
 # From memory/matmul.
-def pipeline(sch, ko, stages):
+def pipeline(sch: Schedule, ko: LoopRV, stages: int) -> None:
     """Fetch tiles `stages` - 1 rounds ahead, asynchronously where that exists."""
     sch.annotate(ko, "software_pipeline_stage", [0, 0, stages - 1])
     sch.annotate(ko, "software_pipeline_order", [0, 1, 2])

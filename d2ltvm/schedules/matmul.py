@@ -1,13 +1,17 @@
 """Schedules of the matrix product, from one thread an element to tiles of warps."""
 
 import math
+from typing import Any
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from d2ltvm.compute.ops import matmul, schedule
-from d2ltvm.schedules.loops import bind_thread, fetch, pipeline, split_axis
+from d2ltvm.schedules.loops import Factors, bind_thread, fetch, pipeline, split_axis
 
 
 # From memory/matmul.
-def matmul_naive(n, m, l, nt=32):
+def matmul_naive(n: int, m: int, l: int, nt: int = 32) -> Schedule:
     """Matrix product: one element a thread, neighbours in neighbouring rows."""
     sch = schedule(matmul(n, m, l))
     i, j, k = sch.get_loops(sch.get_sblock("C"))
@@ -18,7 +22,7 @@ def matmul_naive(n, m, l, nt=32):
     return sch
 
 
-def matmul_coalesced(n, m, l, nt=32):
+def matmul_coalesced(n: int, m: int, l: int, nt: int = 32) -> Schedule:
     """Matrix product: one element a thread, neighbours in neighbouring columns."""
     sch = schedule(matmul(n, m, l))
     i, j, k = sch.get_loops(sch.get_sblock("C"))
@@ -30,7 +34,7 @@ def matmul_coalesced(n, m, l, nt=32):
 
 
 # From memory/matmul.
-def with_caches(sch, tile, scope="shared"):
+def with_caches(sch: Schedule, tile: Factors, scope: str = "shared") -> tuple[SBlockRV, ...]:
     """Keep the sums of a product in registers, copies of A and B in shared memory.
 
     Sizes that are no multiple of the tile are filled up with zeros in the copies.
@@ -50,7 +54,7 @@ def with_caches(sch, tile, scope="shared"):
 
 
 # From memory/matmul.
-def matmul_shared(n, m, l, nt=32):
+def matmul_shared(n: int, m: int, l: int, nt: int = 32) -> Schedule:
     """Matrix product: one element a thread, tiles of A and B in shared memory."""
     sch = schedule(matmul(n, m, l))
     C, sums, A, B = with_caches(sch, (nt, nt, nt))
@@ -69,7 +73,14 @@ def matmul_shared(n, m, l, nt=32):
 
 
 # From memory/matmul.
-def tile_loops(sch, C, rows, columns, depth, interleave=False):
+def tile_loops(
+    sch: Schedule,
+    C: SBlockRV,
+    rows: Factors,
+    columns: Factors,
+    depth: int,
+    interleave: bool = False,
+) -> tuple[LoopRV, LoopRV, LoopRV]:
     """Tile a product; `rows` and `columns` are pieces, warps, lanes, elements."""
     i, j, k = sch.get_loops(C)
     by, vy, wy, ly, y = split_axis(rows, sch, i)
@@ -89,9 +100,11 @@ def tile_loops(sch, C, rows, columns, depth, interleave=False):
 
 # From memory/matmul.
 def matmul_tiled(
-    n, m, l, rows=(1, 1, 16, 8), columns=(1, 1, 16, 8), depth=16,
-    wide=False, align=0, unroll=False, stages=1, interleave=False, scope="shared",
-):  # fmt: skip
+    n: int, m: int, l: int,
+    rows: Factors = (1, 1, 16, 8), columns: Factors = (1, 1, 16, 8), depth: int = 16,
+    wide: bool = False, align: int = 0, unroll: bool = False, stages: int = 1,
+    interleave: bool = False, scope: str = "shared",
+) -> Schedule:  # fmt: skip
     """Matrix product: tiles in shared memory and in each thread's registers."""
     sch = schedule(matmul(n, m, l))
     C, sums, A, B = with_caches(sch, (math.prod(rows), math.prod(columns), depth), scope)
@@ -118,7 +131,7 @@ def matmul_tiled(
 
 
 # From memory/matmul.
-def widen(sch, A, *copies):
+def widen(sch: Schedule, A: SBlockRV, *copies: SBlockRV) -> None:
     """Turn A's tile, so that rows are neighbours, and copy four at once."""
     sch.transform_layout(A, ("write", 0), lambda i, k: (k, i))
     for copy in copies:
@@ -126,14 +139,14 @@ def widen(sch, A, *copies):
 
 
 # From memory/matmul.
-def matmul_vthread(n, m, l, **options):
+def matmul_vthread(n: int, m: int, l: int, **options: Any) -> Schedule:
     """Matrix product: a thread's 8 by 8 elements in four pieces, far apart."""
     pieces = (2, 1, 16, 4)
     return matmul_tiled(n, m, l, pieces, pieces, wide=True, unroll=True, **options)
 
 
 # From memory/matmul.
-def matmul_warps(n, m, l, **options):
+def matmul_warps(n: int, m: int, l: int, **options: Any) -> Schedule:
     """Matrix product: 128 by 256 a block, 64 by 64 a warp, 16 by 8 a thread."""
     return matmul_tiled(
         n, m, l, rows=(4, 2, 4, 4), columns=(2, 4, 8, 4), wide=True, align=4,
@@ -142,7 +155,10 @@ def matmul_warps(n, m, l, **options):
 
 
 # From memory/matmul.
-def cpu_matmul(n, m, l, rows=128, columns=256, depth=128, height=8, width=32):
+def cpu_matmul(
+    n: int, m: int, l: int,
+    rows: int = 128, columns: int = 256, depth: int = 128, height: int = 8, width: int = 32,
+) -> Schedule:  # fmt: skip
     """Matrix product on the CPU: packed tiles for the cache and for registers."""
     sch = schedule(matmul(n, m, l))
     C, sums, A, B = with_caches(sch, (rows, columns, depth), "global")

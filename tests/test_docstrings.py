@@ -1,0 +1,162 @@
+"""Every example of a docstring runs, and prints what it says.
+
+An example sees the names of its module, those below, and `d2ltvm` and `np`. What needs a GPU, or
+shows a measurement, says `# doctest: +SKIP`. `...` stands for any text.
+"""
+
+import ast
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import numpy as np
+import pytest
+from tvm import te
+
+import d2ltvm
+from d2ltvm import hopper, schedules
+from d2ltvm.system import devices
+
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+# Its import of TVM's intrinsics takes half a minute, and it has no example.
+SLOW = {"d2ltvm.schedules.tensor_intrinsics"}
+
+# Examples that do not run yet. This list may only become shorter.
+PENDING = {
+    "d2ltvm.analysis.counters.hardware_counters",
+    "d2ltvm.analysis.emulator.run.emulate",
+    "d2ltvm.analysis.emulator.run.run_anywhere",
+    "d2ltvm.analysis.roofline.report",
+    "d2ltvm.analysis.sass.loops",
+    "d2ltvm.analysis.traffic.traffic",
+    "d2ltvm.analysis.traffic.warp_request",
+    "d2ltvm.bench.d2l_names.bench_conv_tvm",
+    "d2ltvm.bench.d2l_names.bench_matmul_tvm",
+    "d2ltvm.bench.d2l_names.bench_vector_add_tvm",
+    "d2ltvm.bench.d2l_names.bench_workload",
+    "d2ltvm.bench.d2l_names.np_matmul_timer",
+    "d2ltvm.bench.hopper_layers.bench_float32",
+    "d2ltvm.bench.hopper_layers.bench_layers",
+    "d2ltvm.bench.hopper_layers.layer_contenders",
+    "d2ltvm.bench.libraries.mxnet",
+    "d2ltvm.bench.records.Record",
+    "d2ltvm.bench.run.bench_batched",
+    "d2ltvm.bench.run.bench_convs",
+    "d2ltvm.bench.run.bench_together",
+    "d2ltvm.bench.timing.over_time",
+    "d2ltvm.bench.timing.time_together",
+    "d2ltvm.bench.timing.watch",
+    "d2ltvm.compiler.cubin.disassemble",
+    "d2ltvm.compiler.cubin.instructions",
+    "d2ltvm.compiler.cubin.resources",
+    "d2ltvm.compiler.kernel.Kernel",
+    "d2ltvm.compiler.kernel.Kernel.bind",
+    "d2ltvm.compiler.kernel.build",
+    "d2ltvm.compiler.printing.kernel_code",
+    "d2ltvm.compiler.verify.check",
+    "d2ltvm.compute.conv_batch.conv_hwcn",
+    "d2ltvm.compute.conv_batch.conv_nhwcnc",
+    "d2ltvm.compute.convolution.conv",
+    "d2ltvm.compute.convolution.conv_in_tiles",
+    "d2ltvm.compute.convolution.conv_pack",
+    "d2ltvm.compute.convolution.padding",
+    "d2ltvm.compute.ops.broadcast_add",
+    "d2ltvm.compute.ops.matmul",
+    "d2ltvm.compute.ops.vector_add",
+    "d2ltvm.figures.draw_requests",
+    "d2ltvm.figures.draw_touched",
+    "d2ltvm.figures.plot_gflops",
+    "d2ltvm.hopper.float32.conv_float32",
+    "d2ltvm.hopper.float32.split",
+    "d2ltvm.hopper.implicit.conv",
+    "d2ltvm.hopper.patch.changed",
+    "d2ltvm.hopper.product.matmul",
+    "d2ltvm.hopper.ring.reference",
+    "d2ltvm.hopper.ring.stream",
+    "d2ltvm.hopper.ring.stream_by_threads",
+    "d2ltvm.hopper.wgmma.one_tile",
+    "d2ltvm.system.colab.find_gpu",
+    "d2ltvm.system.colab.plan",
+    "d2ltvm.system.colab.prepare",
+    "d2ltvm.system.devices.describe_device",
+    "d2ltvm.system.devices.driver_version",
+    "d2ltvm.system.environment.forbidden",
+}
+
+# What examples use without saying where it comes from, made where one of them does.
+MAKERS = {
+    "te": lambda: te,
+    "hopper": lambda: hopper,
+    "sch": lambda: d2ltvm.schedule(d2ltvm.vector_add(1024)),
+    "kernel": lambda: d2ltvm.build(schedules.vectorized(1024), _target()),
+    "cubin": lambda: d2ltvm.compile_cubin(made("kernel").cuda_source("sm_80"), "sm_80"),
+    **dict(zip("abc", (lambda i=i: d2ltvm.get_abc(1024)[i] for i in range(3)), strict=True)),
+    **{name: lambda name=name: getattr(schedules, name) for name in dir(schedules)},
+}
+
+
+def _target():
+    """The GPU, else OpenCL, else CUDA source alone."""
+    return "cuda" if devices.has_cuda() or not devices.has_opencl() else "opencl"
+
+
+def made(name):
+    """One of the values that examples use."""
+    return MAKERS[name]()
+
+
+def modules():
+    """Every module of the package."""
+    found = pkgutil.walk_packages(d2ltvm.__path__, "d2ltvm.")
+    return sorted(m.name for m in found if m.name not in SLOW | {"d2ltvm.__main__"})
+
+
+def examples():
+    """The docstrings that have an example."""
+    finder = doctest.DocTestFinder()
+    for name in modules():
+        module = importlib.import_module(name)
+        names = {**vars(module), name.rpartition(".")[2]: module}
+        yield from (test for test in finder.find(module, name, globs=names) if test.examples)
+
+
+def needed(test):
+    """Names that the examples of a docstring use and do not make, where they run."""
+    run = [e.source for e in test.examples if not e.options.get(doctest.SKIP)]
+    trees = (ast.walk(ast.parse(source)) for source in run)
+    names = [node for tree in trees for node in tree if isinstance(node, ast.Name)]
+    stored = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return {node.id for node in names} - stored
+
+
+def problems(test):
+    """What an example prints that its docstring does not say, as text."""
+    names = needed(test)
+    given = {name: made(name) for name in names & set(MAKERS) - set(test.globs)}
+    test.globs.update(given, np=np, d2ltvm=d2ltvm)
+    report = []
+    doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=report.append)
+    return "".join(report)
+
+
+EXAMPLES = {test.name: test for test in examples()}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name, monkeypatch, request):
+    if name in PENDING:
+        request.applymarker(pytest.mark.xfail(strict=False))
+    monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
+    found = problems(EXAMPLES[name])
+    assert not found, found
+
+
+def example(text):
+    return doctest.DocTestParser().get_doctest(inspect.cleandoc(text), {}, "example", None, 0)
+
+
+def test_an_example_that_is_wrong_would_be_found():
+    assert "Expected" in problems(example(">>> d2ltvm.conv_out_size(64, 3, 1, 1)\n63"))
+    assert "NameError" in problems(example(">>> no_such_name"))
+    assert problems(example(">>> c.shape\n(1024,)\n>>> no_such_name  # doctest: +SKIP")) == ""
