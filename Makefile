@@ -63,10 +63,12 @@ numbers: $(STAMP)  ## write the numbers in the text, and README's picture, anew 
 format: $(STAMP)  ## format code, notebooks too
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
-lint: $(STAMP)  ## what pre-commit checks: ruff, ruff-format, codespell
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
+lint: $(STAMP)  ## style, spelling, types, and that imports run one way
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/codespell
+	@$(BIN)/mypy --no-error-summary
+	@found=$$(PYTHONPATH=. $(BIN)/lint-imports --no-logo) || { echo "$$found"; exit 1; }
 
 doctor: $(STAMP)  ## what this machine can do, and how to get the rest
 	@$(BIN)/python -m d2ltvm doctor

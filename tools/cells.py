@@ -4,9 +4,9 @@
 
 The package is the source. Above each function that a chapter defines a comment says which chapter
 that is, `# From elementwise/vector_add.`, and the chapter has a cell tagged `schedules` with the
-same function. This tool writes the function's text into the cell: without types and what only the
-linter reads, in a page's width, and with `d2ltvm.` in front of what the reader's namespace has and the
-chapter does not import by itself. Whatever else is in the cell stays.
+same function. This tool writes the function's text into the cell: without types, without what only
+the linter reads, in a page's width, and with `d2ltvm.` in front of what the reader's namespace has
+and the chapter does not import by itself. Whatever else is in the cell stays.
 """
 
 import ast

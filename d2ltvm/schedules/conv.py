@@ -29,9 +29,17 @@ def default_sch(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
 
 # From convolution/convolution.
 def cpu_conv(
-    oc: int, ic: int, n: int, k: int, p: int, s: int,
-    toc: int = 32, tic: int = 16, rows: int = 8, width: int = 8,
-) -> Schedule:  # fmt: skip
+    oc: int,
+    ic: int,
+    n: int,
+    k: int,
+    p: int,
+    s: int,
+    toc: int = 32,
+    tic: int = 16,
+    rows: int = 8,
+    width: int = 8,
+) -> Schedule:
     """Convolution on the CPU, packed: `width` pixels by `toc` channels."""
     toc, tic = math.gcd(oc, toc), math.gcd(ic, tic)
     X, K, Y, *_ = conv_pack(oc, ic, n, n, k, k, p, p, toc, tic, s, s)

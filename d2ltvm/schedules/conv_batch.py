@@ -24,9 +24,18 @@ WMMA = wmma_intrinsics.NAMES
 
 # From batched/hwcn.
 def hwcn_blocks(
-    batch: int, oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1,
-    tile: int = 8, threads: int = 8, step: int = 8, vthreads: int = 2,
-) -> Schedule:  # fmt: skip
+    batch: int,
+    oc: int,
+    ic: int,
+    n: int,
+    k: int,
+    p: int = 0,
+    s: int = 1,
+    tile: int = 8,
+    threads: int = 8,
+    step: int = 8,
+    vthreads: int = 2,
+) -> Schedule:
     """Convolution in HWCN: shared tiles, and strided pieces for each thread.
 
     A block of `threads` squared takes `tile * threads` channels and images of one
@@ -217,9 +226,18 @@ def mma_tiled(
 
 # From batched/tensorcores.
 def nhwcnc(
-    batch: int, oc: int, ic: int, n: int, k: int, p: int, s: int,
-    tiles: tuple[Factors, Factors, int], stages: int, half: bool = True, taps: int = 1,
-) -> Schedule:  # fmt: skip
+    batch: int,
+    oc: int,
+    ic: int,
+    n: int,
+    k: int,
+    p: int,
+    s: int,
+    tiles: tuple[Factors, Factors, int],
+    stages: int,
+    half: bool = True,
+    taps: int = 1,
+) -> Schedule:
     """A schedule of a convolution in NHWCnc whose sizes are multiples of the tiles.
 
     A round takes `taps` places of the kernel.

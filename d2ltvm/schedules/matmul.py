@@ -156,9 +156,15 @@ def matmul_warps(n: int, m: int, l: int, **options: Any) -> Schedule:
 
 # From memory/matmul.
 def cpu_matmul(
-    n: int, m: int, l: int,
-    rows: int = 128, columns: int = 256, depth: int = 128, height: int = 8, width: int = 32,
-) -> Schedule:  # fmt: skip
+    n: int,
+    m: int,
+    l: int,
+    rows: int = 128,
+    columns: int = 256,
+    depth: int = 128,
+    height: int = 8,
+    width: int = 32,
+) -> Schedule:
     """Matrix product on the CPU: packed tiles for the cache and for registers."""
     sch = schedule(matmul(n, m, l))
     C, sums, A, B = with_caches(sch, (rows, columns, depth), "global")
