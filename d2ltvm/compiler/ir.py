@@ -10,7 +10,7 @@ def find(root: Any, *kinds: str) -> list[Any]:
 
     >>> [loop.loop_var.name for loop in find(d2ltvm.schedules.default_sch(4, 3, 8, 3, 1, 1)
     ...     .mod["main"].body, "For")][:2]
-    ['i0', 'i1']
+    ['i', 'j']
     """
     nodes: list[Any] = []
 
