@@ -90,6 +90,7 @@ from .bench.run import (
     bench_together as bench_together,
     check_conv as check_conv,
 )
+from .bench.measurement import Measurement as Measurement
 from .bench.records import Record as Record, load_record as load_record, measure as measure
 from .bench import contenders as contenders, libraries as libraries
 

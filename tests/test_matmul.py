@@ -50,16 +50,16 @@ def test_sizes_that_are_none_are_named(size):
 def test_a_wrong_product_is_not_timed(monkeypatch):
     kernel = d2ltvm.build(schedules.matmul_shared(64, 64, 64))
     a, b, c = d2ltvm.square_matrices(64)
-    contenders._verify_matmul(kernel, a, b, c)
-    contenders._verify_matmul(kernel, a, b, c, most=0)
+    contenders.verify_matmul(kernel, a, b, c)
+    contenders.verify_matmul(kernel, a, b, c, most=0)
 
     def wrong(a, b, c):
         c[...] = a @ b
         c[20:24, 23] += 1
 
     for most in (0, 2**30):
-        with pytest.raises(WrongResultError, match="n = 64"):
-            contenders._verify_matmul(wrong, a, b, c, most=most)
+        with pytest.raises(WrongResultError, match="C of 64 x 64"):
+            contenders.verify_matmul(wrong, a, b, c, most=most)
 
 
 def test_gflops_of_products_on_the_cpu():
@@ -68,7 +68,7 @@ def test_gflops_of_products_on_the_cpu():
     seconds = d2ltvm.np_matmul_timer(64)(3)
     assert 0 < seconds < 10
     a, b, c = d2ltvm.square_matrices(16)
-    contenders.numpy_matmul(16, a, b, c)()
+    contenders.numpy_matmul()(a, b, c)()
     assert np.allclose(c, a @ b)
 
 

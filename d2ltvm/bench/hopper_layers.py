@@ -1,19 +1,28 @@
-"""Kernels for Hopper beside cuDNN and cuBLAS: layers of ResNet-50, batches, products."""
+"""Kernels for Hopper beside cuDNN and cuBLAS: layers of ResNet-50, batches, products.
+
+Each function returns a `Measurement`, and checks every kernel against NumPy before it is timed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from d2ltvm.bench import contenders, libraries
-from d2ltvm.bench.run import bench_together, method
-from d2ltvm.bench.timing import legends, time_together
+from d2ltvm.bench import libraries
+from d2ltvm.bench.contenders import Array, Contender, Run, exact_conv, torch_conv_batch
+from d2ltvm.bench.measurement import Clock, Measurement
+from d2ltvm.bench.run import as_measurement, as_sizes, bench_together
+from d2ltvm.bench.timing import time_together
 from d2ltvm.compiler.kernel import build
-from d2ltvm.compiler.verify import WrongResultError
-from d2ltvm.compute.conv_batch import conv_batch_reference
+from d2ltvm.compiler.verify import compare
 from d2ltvm.compute.data import get_conv_batch
 from d2ltvm.hopper import float32, implicit, product
 from d2ltvm.system import devices
 
 BOTH = ("burst", "sustained")  # clocks: these kernels need more power than there is for long
-ENDINGS = dict(zip(BOTH, legends("", BOTH), strict=True))  # of what they call a contender
+Layer = tuple[int, ...]  # batch, oc, ic, n, k, p and s
+Variants = Mapping[str, Mapping[str, Any]]  # options by legend
 LAYER = (256, 512, 256, 14, 3, 1, 1)  # batch, oc, ic, n, k, p, s: that of the tutorials
 
 # The layers of ResNet-50 with its strides at the 3 x 3 convolutions, by (oc, ic, n, k, p, s).
@@ -49,7 +58,7 @@ RESNET_1X1 = tuple(
 )
 
 
-def layer_name(layer):
+def layer_name(layer: Layer) -> str:
     """A layer without its batch, in a few characters.
 
     >>> layer_name((256, 128, 128, 56, 3, 1, 2))
@@ -59,7 +68,7 @@ def layer_name(layer):
     return f"{ic} to {oc}, {n} x {n}" + (f", stride {s}" if s > 1 else "")
 
 
-def nhwc(images, weights):
+def nhwc(images: Array, weights: Array) -> tuple[Array, Array]:
     """Both as the kernels take them: channels last, and weights tap by tap.
 
     >>> x, w = nhwc(*d2ltvm.get_conv_batch(2, 16, 8, 5, 3, "float16"))
@@ -75,13 +84,52 @@ def nhwc(images, weights):
     """
     oc, ic, k, _ = weights.shape
     taps = weights.transpose(2, 3, 0, 1).reshape(k * k, oc, ic)
-    return [np.ascontiguousarray(array) for array in (images.transpose(0, 2, 3, 1), taps)]
+    return np.ascontiguousarray(images.transpose(0, 2, 3, 1)), np.ascontiguousarray(taps)
 
 
-def bench_layers(layers, variants=None, clock="burst", names=None):
+def on_hopper(kernel: Any) -> Any:
+    """Build a kernel for the GPU of this machine; MissingError where that is not a Hopper."""
+    devices.need_hopper()
+    return build(kernel, "cuda")
+
+
+def cublas(a: Array, b: Array) -> Run:
+    """cuBLAS's product of A and the transpose of B: a contender."""
+    torch = libraries.torch_cuda()
+    x, y = (torch.from_numpy(array).cuda() for array in (a, b))
+    z = torch.empty(len(a), len(b), dtype=x.dtype, device="cuda")
+    return lambda: torch.matmul(x, y.T, out=z)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where kernels run, and what runs beside them. By default a Hopper with its libraries.
+
+    Attributes:
+        build: function of a kernel that returns what `d2ltvm.build` does.
+        conv: function of p and s that returns the library's contender for a batch in NCHW.
+        product: the library's contender for the product of A and the transpose of B.
+    """
+
+    build: Callable[[Any], Any] = on_hopper
+    conv: Callable[[int, int], Contender] = torch_conv_batch
+    product: Contender = cublas
+
+
+HOPPER = Setting()
+
+
+def bench_layers(
+    layers: Iterable[Layer],
+    variants: Variants | None = None,
+    clock: Clock = "burst",
+    names: Sequence[Any] | None = None,
+    setting: Setting = HOPPER,
+) -> Measurement:
     """Time convolutions in NHWC beside cuDNN's, in turns, each checked against NumPy.
 
-    >>> d2ltvm.measure("hopper/layers", lambda: bench_layers([(256, 512, 256, 14, 3, 1, 1)]))
+    >>> bench_layers([(256, 512, 256, 14, 3, 1, 1)])  # doctest: +SKIP
+    Measurement(unit='µs', x={'label': 'layer', 'values': ['256 to 512, 14 x 14']}, ...)
 
     Args:
         layers: tuples of batch, oc, ic, n, k, p and s. Images are repeated after 31.
@@ -89,43 +137,62 @@ def bench_layers(layers, variants=None, clock="burst", names=None):
             'kernel' is a function to be called instead of `hopper.conv`.
         clock: one or several, as for `d2ltvm.time_together`.
         names: of the layers; by default `layer_name` of each.
-
-    Returns:
-        What `bench_together` returns, in µs, with names as x.
+        setting: where kernels run, and what runs beside them.
     """
-    times = [time_together(layer_contenders(layer, variants), clock) for layer in layers]
-    return _measured(names or [layer_name(layer) for layer in layers], times, clock)
+    layers = list(layers)
+    runs = (layer_contenders(layer, variants, setting) for layer in layers)
+    times = [time_together(sides, clock) for sides in runs]
+    return as_measurement("layer", names or [layer_name(x) for x in layers], times, clock)
 
 
-def layer_contenders(layer, variants=None):
+def layer_contenders(
+    layer: Layer, variants: Variants | None = None, setting: Setting = HOPPER
+) -> dict[str, Run]:
     """Functions that convolve a layer once, by legend: cuDNN's, and ours, which are checked first.
 
-    >>> layer_contenders((256, 512, 256, 14, 3, 1, 1))
-    {'cuDNN': <function ...>, 'TVM': <function ...>}
+    >>> list(layer_contenders((256, 512, 256, 14, 3, 1, 1)))  # doctest: +SKIP
+    ['cuDNN', 'TVM']
 
     Args:
-        layer, variants: as for `bench_layers`, where a layer is one of the tuples.
+        layer, variants, setting: as for `bench_layers`, where a layer is one of the tuples.
     """
-    devices.need_hopper()
-    batch, *_, p, s = layer
+    ours = {"TVM": {}} if variants is None else variants
+    kernels = {legend: _build(implicit.conv, layer, ours[legend], setting) for legend in ours}
+    *_, p, s = layer
     images, weights = _data(layer, "float16")
-    runs = {"cuDNN": contenders.torch_conv_batch(p, s)(batch, images, weights)}
-    want = _reference(images, weights, p, s)
-    for legend, options in (variants or {"TVM": {}}).items():
-        runs[legend] = _conv(layer, images, weights, want, options)
+    runs = {"cuDNN": setting.conv(p, s)(images, weights)}
+    want, most = exact_conv(images[::_STEP], weights, p, s)
+    x, w = nhwc(images, weights)
+    for legend, kernel in kernels.items():
+        y = np.full(kernel.params[2].shape, np.nan, "float16")
+        kernel(x, w, y)
+        _check(y, want, most, weights[0].size)
+        runs[legend] = kernel.bind(x, w, y)
     return runs
 
 
-def bench_batches(clock="burst"):
+def _build(make: Callable[..., Any], layer: Layer, options: Any, setting: Setting) -> Any:
+    """The kernel of a variant: what it names as 'kernel', or `make`, with its other options."""
+    options = {"kernel": make, **options}
+    return setting.build(options.pop("kernel")(*layer, **options))
+
+
+def bench_batches(clock: Clock = "burst") -> Measurement:
     """Time the layer of the tutorials with 1 to 256 images beside cuDNN's, as `bench_layers`."""
     sizes = [2**i for i in range(9)]
     return bench_layers([(batch, *LAYER[1:]) for batch in sizes], clock=clock, names=sizes)
 
 
-def bench_float32(layer=LAYER, variants=None, clock="burst"):
+def bench_float32(
+    layer: Layer = LAYER,
+    variants: Variants | None = None,
+    clock: Clock = "burst",
+    setting: Setting = HOPPER,
+) -> Measurement:
     """Time a float32 convolution of three float16 products beside cuDNN's, in turns.
 
-    >>> d2ltvm.measure("hopper/float32", bench_float32)
+    >>> bench_float32()  # doctest: +SKIP
+    Measurement(unit='µs', x={'label': 'layer', 'values': ['256 to 512, 14 x 14']}, ...)
 
     Ours is in NHWC, and splits images and weights each time; cuDNN's is in NCHW, without TF32.
 
@@ -133,61 +200,68 @@ def bench_float32(layer=LAYER, variants=None, clock="burst"):
         layer: a tuple of batch, oc, ic, n, k, p and s.
         variants: options of `conv_float32` by legend, as for `bench_layers`.
         clock: one or several, as for `d2ltvm.time_together`.
-
-    Returns:
-        A dict for `d2ltvm.measure`, in µs.
+        setting: where kernels run, and what runs beside them.
     """
-    runs, _ = _float32(layer, variants or {"TVM": {}})
-    return _measured([layer_name(layer)], [time_together(runs, clock)], clock)
+    runs, _ = _float32(layer, variants, setting)
+    return as_measurement("layer", [layer_name(layer)], [time_together(runs, clock)], clock)
 
 
-def errors_float32(layer=LAYER, variants=None):
+def errors_float32(
+    layer: Layer = LAYER, variants: Variants | None = None, setting: Setting = HOPPER
+) -> Measurement:
     """How far results of the contenders of `bench_float32` are from float64's.
 
     Returns:
-        A dict for `d2ltvm.measure`: the root of the mean square of errors, and the largest, both
-        as parts of the root of the mean square of results.
+        The root of the mean square of errors, and the largest, both as parts of the root of the
+        mean square of results.
     """
-    return {
-        "unit": "of a typical result",
-        "x": {"label": "error", "values": ["mean", "largest"]},
-        "series": _float32(layer, variants or {"TVM": {}})[1],
-        "notes": f"random data, every {_STEP}th image compared with float64",
-    }
+    _, errors = _float32(layer, variants, setting)
+    return Measurement(
+        unit="of a typical result",
+        x={"label": "error", "values": ["mean", "largest"]},
+        series=errors,
+        notes=f"random data, every {_STEP}th image compared with float64",
+    )
 
 
-def _float32(layer, variants):
+def _float32(
+    layer: Layer, variants: Variants | None, setting: Setting
+) -> tuple[dict[str, Run], dict[str, list[float]]]:
     """What to time, each checked against NumPy, and the errors, by legend."""
-    devices.need_hopper()
-    batch, *_, p, s = layer
+    *_, p, s = layer
     images, weights = _data(layer, "float32")
-    want, most = _reference(images, weights, p, s)
-    runs = {"cuDNN": contenders.torch_conv_batch(p, s)(batch, images, weights)}
-    errors = {"cuDNN": _errors(runs["cuDNN"]()[::_STEP].cpu().numpy(), want)}
     x, w = nhwc(images, weights)
-    for legend, options in variants.items():
-        runs[legend], y = _three_products(layer, x, w, options)
-        got = y[::_STEP].transpose(0, 3, 1, 2)
+    ours = {
+        legend: _three_products(layer, x, w, options, setting)
+        for legend, options in ({"TVM": {}} if variants is None else variants).items()
+    }
+    want, most = exact_conv(images[::_STEP], weights, p, s)
+    library: Any = setting.conv(p, s)(images, weights)
+    runs = {"cuDNN": library}
+    errors = {"cuDNN": _errors(library()[::_STEP].cpu().numpy(), want)}
+    for legend, (run, y) in ours.items():
         # Three products of each term; splitting, and low times low, lose another 6 eps.
-        _compare(got, want, most, 3 * weights[0].size + 6)
-        errors[legend] = _errors(got, want)
+        _check(y, want, most, 3 * weights[0].size + 6)
+        runs[legend], errors[legend] = run, _errors(_nchw(y), want)
     return runs, errors
 
 
-def _three_products(layer, x, w, options):
+def _three_products(
+    layer: Layer, x: Array, w: Array, options: Mapping[str, Any], setting: Setting
+) -> tuple[Run, Array]:
     """A function that splits and convolves, and what it computes."""
     scales = [float32.power_of_two(array) for array in (x, w)]
-    options = {"kernel": float32.conv_float32, "scale": 1 / np.prod(scales), **options}
-    conv = build(options.pop("kernel")(*layer, **options), "cuda")
+    whole = {"scale": 1 / np.prod(scales), **options}
+    conv = _build(float32.conv_float32, layer, whole, setting)
     y = np.full(conv.params[2].shape, np.nan, "float32")
     empty = [np.empty((2, *array.shape), "float16") for array in (x, w)]
     *pieces, result = conv.upload([*empty, y])
     launches = [conv.bind(*pieces, result)]
     for array, piece, scale in zip((x, w), pieces, scales, strict=True):
-        kernel = build(float32.split(array.shape, scale), "cuda")
+        kernel = setting.build(float32.split(array.shape, scale))
         launches.insert(0, kernel.bind(*kernel.upload([array]), piece))
 
-    def run():
+    def run() -> None:
         for launch in launches:
             launch()
 
@@ -195,23 +269,25 @@ def _three_products(layer, x, w, options):
     return run, result.numpy()
 
 
-def _errors(got, want):
+def _errors(got: Array, want: Array) -> list[float]:
     """Root of the mean square, and the largest, as parts of the former of the results."""
     error = np.abs(got - want) / np.sqrt(np.mean(want**2))
     return [float(np.sqrt(np.mean(error**2))), float(error.max())]
 
 
-def bench_products(sizes, clock="burst"):
+def bench_products(
+    sizes: Iterable[int], clock: Clock = "burst", setting: Setting = HOPPER
+) -> Measurement:
     """Time products of n x n matrices of float16 beside cuBLAS', in turns; TFLOPS."""
-    devices.need_hopper()
 
-    def data(n):
+    def data(n: int) -> list[Array]:
         rng = np.random.default_rng(0)
         return [rng.standard_normal((n, n), "float32").astype("float16") for _ in range(2)]
 
+    kernels = {n: setting.build(product.matmul(n, n, n)) for n in as_sizes(sizes)}
     return bench_together(
-        sizes,
-        {"cuBLAS": _cublas, "TVM": _product},
+        kernels,
+        {"cuBLAS": setting.product, "TVM": lambda a, b: _product(kernels[len(a)], a, b)},
         data,
         work=lambda n: 2 * n**3 / 1e12,
         unit="TFLOPS",
@@ -219,72 +295,37 @@ def bench_products(sizes, clock="burst"):
     )
 
 
-def _cublas(n, a, b):
-    torch = libraries.torch_cuda()
-    x, y = (torch.from_numpy(array).cuda() for array in (a, b))
-    z = torch.empty(n, n, dtype=torch.float16, device="cuda")
-    return lambda: torch.matmul(x, y.T, out=z)
-
-
-def _product(n, a, b):
-    kernel = build(product.matmul(n, n, n), "cuda")
-    c = np.full((n, n), np.nan, "float16")
+def _product(kernel: Any, a: Array, b: Array) -> Run:
+    """The launch of a product of A and the transpose of B, some of whose lines are checked."""
+    c = np.full((len(a), len(b)), np.nan, "float16")
     kernel(a, b, c)
     step = 401  # a prime number: every place inside a tile has its turn
     for got, x, y in ((c[::step], a[::step], b), (c[:, ::step], a, b[::step])):
         x, y = x.astype("float64"), y.astype("float64")
-        _compare(got, x @ y.T, np.abs(x) @ np.abs(y).T, n)
-    return kernel.bind(a, b, c)
-
-
-def _conv(layer, images, weights, want, options):
-    options = dict(options)
-    kernel = build(options.pop("kernel", implicit.conv)(*layer, **options), "cuda")
-    x, w = nhwc(images, weights)
-    y = np.full(kernel.params[2].shape, np.nan, "float16")
-    kernel(x, w, y)
-    _compare(y[::_STEP].transpose(0, 3, 1, 2), *want, weights[0].size)
-    return kernel.bind(x, w, y)
+        compare("C", got, x @ y.T, np.abs(x) @ np.abs(y).T, 2 * a.shape[1], sums="float32")
+    run: Run = kernel.bind(a, b, c)
+    return run
 
 
 _DIFFERENT = 31  # images; behind them they are repeated, since making random ones takes long
 _STEP = 37  # a prime number: the images that are compared lie at many places of a tile
 
 
-def _data(layer, dtype):
+def _data(layer: Layer, dtype: str) -> tuple[Array, Array]:
     """Random images and weights of a layer."""
     batch, oc, ic, n, k, *_ = layer
     images, weights = get_conv_batch(min(batch, _DIFFERENT), oc, ic, n, k, dtype)
     return np.resize(images, (batch, ic, n, n)), weights
 
 
-def _reference(images, weights, p, s):
-    exact = [a.astype("float64") for a in (images[::_STEP], weights)]
-    return [conv_batch_reference(*f(exact), p, s) for f in (list, lambda a: map(np.abs, a))]
+def _check(y: Array, want: Array, most: Array, terms: int) -> None:
+    """Some images of a result in NHWC. Products of float16 are exact; `terms` sums are cut off.
+
+    What is cut off is up to eps of a sum, twice what rounding it loses.
+    """
+    compare("Y", _nchw(y), want, most, terms=2 * terms, sums="float32")
 
 
-def _compare(got, want, most, terms):
-    """Products of float16 are exact; `terms` sums are cut off, and the last one is rounded."""
-    bound = terms * np.finfo("float32").eps * most + np.finfo(got.dtype).eps / 2 * np.abs(want)
-    if not np.all(np.abs(got - want) <= bound):
-        raise WrongResultError(f"the result is not within {terms} roundings of the reference")
-
-
-def _measured(names, times, clock):
-    """What `d2ltvm.measure` takes: for each name the timings by legend."""
-    series, spread = {}, {}
-    for timings in times:
-        for legend, t in timings.items():
-            series.setdefault(legend, []).append(_microseconds(t.median))
-            spread.setdefault(legend, []).append([_microseconds(t.low), _microseconds(t.high)])
-    return {
-        "unit": "µs",
-        "x": {"label": "layer", "values": names},
-        "series": series,
-        "spread": spread,
-        "notes": method(clock),
-    }
-
-
-def _microseconds(seconds):
-    return float(f"{seconds * 1e6:.6g}")
+def _nchw(y: Array) -> Array:
+    """The images that are compared, channels first."""
+    return y[::_STEP].transpose(0, 3, 1, 2)

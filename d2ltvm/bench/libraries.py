@@ -9,6 +9,7 @@ MXNet stopped at 1.9.1, in 2022. Three things follow, and all of them are dealt 
 """
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,12 @@ from d2ltvm.system import devices
 MXNET_ARCHS = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
 
 
-def mxnet():
+def mxnet() -> Any:
     """MXNet, imported beside TVM.
 
-    >>> mx = d2ltvm.libraries.mxnet()
-    >>> mx.nd.ones((2, 2))
+    >>> mx = d2ltvm.libraries.mxnet()  # doctest: +SKIP
+    >>> mx.nd.ones((2, 2)).shape  # doctest: +SKIP
+    (2, 2)
 
     Raises:
         MissingError: it is not installed, or NumPy is too new for it.
@@ -34,8 +36,7 @@ def mxnet():
             "every kernel, with NumPy as the baseline",
             "pip install 'numpy==1.26.4' 'mxnet==1.9.1'",
         )
-    if "bool" not in np.__dict__:
-        np.bool = np.bool_
+    vars(np).setdefault("bool", np.bool_)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a library that nobody will mend any more
@@ -49,7 +50,7 @@ def mxnet():
     return mxnet
 
 
-def mxnet_context(ctx="cpu"):
+def mxnet_context(ctx: str = "cpu") -> Any:
     """The MXNet context for 'cpu' or 'gpu'.
 
     Args:
@@ -60,7 +61,7 @@ def mxnet_context(ctx="cpu"):
         MissingError: MXNet is not there, sees no GPU, or has no code for it.
     """
     if ctx not in ("cpu", "gpu"):
-        raise ValueError(f"ctx is {ctx!r}; allowed: 'cpu', 'gpu'")
+        raise ValueError(f"ctx is {ctx!r}; expected 'cpu' or 'gpu'")
     mx = mxnet()
     if ctx == "cpu":
         return mx.cpu()
@@ -81,7 +82,7 @@ def mxnet_context(ctx="cpu"):
     return mx.gpu()
 
 
-def mxnet_gpu_problem(capability):
+def mxnet_gpu_problem(capability: tuple[int, int]) -> str | None:
     """Why MXNet's GPU wheel cannot run on a GPU of this compute capability.
 
     >>> mxnet_gpu_problem((9, 0))
@@ -99,11 +100,11 @@ def mxnet_gpu_problem(capability):
     major, minor = capability
     if any(major == m and minor >= n for m, n in MXNET_ARCHS):
         return None
-    capability = f"compute capability {major}.{minor}"
-    return f"MXNet 1.9.1 has no code for {capability}, and no PTX to make it from"
+    name = f"compute capability {major}.{minor}"
+    return f"MXNet 1.9.1 has no code for {name}, and no PTX to make it from"
 
 
-def torch_cuda():
+def torch_cuda() -> Any:
     """PyTorch, where it is installed and sees a GPU.
 
     Raises:

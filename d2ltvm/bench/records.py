@@ -18,81 +18,47 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from d2ltvm.bench.measurement import Measurement
 from d2ltvm.errors import MissingError
 from d2ltvm.system import devices, environment, files
 
 MEASUREMENTS = environment.measurements()
 DEFAULT_DEVICE = "nvidia-h200"
+_UNSTORED = ("name", "live", "missing")  # the first as its last part; once stored, it is neither
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch", "mxnet")
 
 
-@dataclass
-class Record:
+@dataclass(kw_only=True)
+class Record(Measurement):
     """What was measured, on what, and when.
 
     >>> record = d2ltvm.load_record("vector_add/bandwidth")
-    >>> record.at("PyTorch", 2**26)
-    4360.2
+    >>> record.unit, list(record.series)[0], record.at("PyTorch", 2**26) > 4
+    ('TB/s', 'PyTorch', True)
+
+    It has what a `Measurement` has, and also:
 
     Attributes:
         name: chapter and measurement, such as 'vector_add/bandwidth'.
-        unit: unit of the series, such as 'GB/s'.
-        x: {'label': text, 'values': list of numbers or names}.
-        series: values by legend, each as long as `x['values']`; the median of the rounds.
-        spread: [lowest, highest] of the rounds for each value, by legend; may be empty.
-        notes: how it was measured, in a sentence.
         device: {'name', 'driver', 'cuda'}; the last two are '' for a CPU.
         software: version by package.
         date: ISO date.
         live: True for one that was measured just now.
-        missing: contenders whose library is not there: they have no series, and NaN for values.
     """
 
     name: str
-    unit: str
-    x: dict
-    series: dict
-    spread: dict = field(default_factory=dict)
-    notes: str = ""
-    device: dict = field(default_factory=dict)
-    software: dict = field(default_factory=dict)
+    device: dict[str, str] = field(default_factory=dict)
+    software: dict[str, str] = field(default_factory=dict)
     date: str = ""
     live: bool = False
-    missing: tuple = ()
-
-    def __post_init__(self):
-        size = len(self.x["values"])
-        wrong = [legend for legend, values in self.series.items() if len(values) != size]
-        if wrong:
-            raise ValueError(f"series {wrong} of {self.name} do not have {size} values as x has")
-
-    def __getitem__(self, legend):
-        if legend in self.missing:
-            return np.full(len(self.x["values"]), np.nan)
-        if legend not in self.series:
-            raise KeyError(f"{legend!r}; {self.name} has {', '.join(self.series)}")
-        return np.array(self.series[legend], dtype="float64")
-
-    def at(self, legend, x):
-        """The value of a series where the x axis is `x`."""
-        if x not in self.x["values"]:
-            raise KeyError(f"{x!r}; {self.name} has x = {self.x['values']}")
-        return float(self[legend][self.x["values"].index(x)])
 
     @property
-    def values(self):
-        """The values of the x axis, as a NumPy array."""
-        return np.array(self.x["values"])
+    def title(self) -> str:
+        """What messages call it."""
+        return self.name
 
     @property
-    def label(self):
-        """The label of the x axis."""
-        return self.x["label"]
-
-    @property
-    def caption(self):
+    def caption(self) -> str:
         """One line of provenance, for the foot of a figure."""
         parts = [self.device["name"]]
         if self.device["driver"]:
@@ -101,15 +67,17 @@ class Record:
         return f"{', '.join(parts)}; {'measured' if self.live else 'recorded'} {self.date}"
 
 
-def measure(name: str, run: Callable[[], dict[str, Any]], device: str = "cuda") -> Record:
+def measure(
+    name: str, run: Callable[[], Measurement | dict[str, Any]], device: str = "cuda"
+) -> Record:
     """Measure where the device is, and look the record up where it is not.
 
     >>> record = d2ltvm.measure("vector_add/bandwidth", lambda: d2ltvm.bench_together(...))
 
     Args:
         name: chapter and measurement, such as 'vector_add/bandwidth'.
-        run: function without arguments that measures, and returns what `bench_together` does: a
-            dict with `unit`, `x`, `series`, and perhaps `spread` and `notes`.
+        run: function without arguments that measures, and returns a `Measurement`, as
+            `bench_together` does, or a dict of its attributes.
         device: 'cuda', or 'cpu', which is always there.
 
     Returns:
@@ -126,17 +94,16 @@ def measure(name: str, run: Callable[[], dict[str, Any]], device: str = "cuda") 
     if device == "cuda" and not devices.has_cuda():
         return load_record(name)
     try:
-        result = run()
+        result = Measurement.of(run())
     except MissingError as error:
         if device == "cpu":
             raise
         print(f"not measured here, the record is shown instead: {error}", file=sys.stderr)
         return load_record(name)
-    missing = tuple(result.pop("missing", ()))
     recording = os.environ.get("D2LTVM_RECORD") == "1" and device == "cuda"
-    if recording and missing:
+    if recording and result.missing:
         raise MissingError(
-            f"{name} cannot be recorded without {', '.join(missing)}",
+            f"{name} cannot be recorded without {', '.join(result.missing)}",
             "measuring",
             "pip install torch",
         )
@@ -146,8 +113,7 @@ def measure(name: str, run: Callable[[], dict[str, Any]], device: str = "cuda") 
         software=_software(),
         date=datetime.date.today().isoformat(),
         live=True,
-        missing=missing,
-        **result,
+        **vars(result),
     )
     if recording:
         store_record(record)
@@ -210,8 +176,7 @@ def store_record(record: Record) -> None:
 
     chapter, short = _split(record.name)
     path = MEASUREMENTS / slug(record.device["name"]) / f"{chapter}.json"
-    entry = {**asdict(record), "name": short}
-    del entry["live"], entry["missing"]  # it is neither, once it is stored
+    entry = {"name": short} | {k: v for k, v in asdict(record).items() if k not in _UNSTORED}
     path.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(path.with_suffix(".lock")):
         records = [r for r in stored_records(path) if r["name"] != short] + [entry]

@@ -1,36 +1,53 @@
 """Benchmarks: how fast a kernel is, and beside what.
 
-`bench_together` times several contenders for one computation in turns, under one clock. The
-functions with d2l-tvm's names, `bench_vector_add_tvm` and its like, time one contender and return
-GFLOPS.
+`bench_together` times several contenders for one computation in turns, under one clock. Like
+`bench_convs` and `bench_batched`, which are about convolutions, it returns a `Measurement`.
 """
 
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
 from d2ltvm.bench.contenders import (
-    _verify_conv,
+    Contender,
+    Run,
+    Schedule,
+    mxnet_conv,
     torch_conv,
     torch_conv_batch,
     tvm_conv,
     tvm_conv_batch,
+    verify_conv,
 )
-from d2ltvm.bench.timing import as_clocks, legends, time_together
+from d2ltvm.bench.measurement import Clock, Measurement, legends, method
+from d2ltvm.bench.timing import Timing, time_together
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compute.data import get_abc, get_conv_batch, get_conv_data
 from d2ltvm.errors import MissingError
+from d2ltvm.system.devices import as_target
 
 
 def bench_together(
-    sizes, contenders, data=get_abc, work=None, unit="GFLOPS", clock="graph", xlabel="n"
-):
+    sizes: Iterable[int],
+    contenders: Mapping[str, Contender],
+    data: Callable[[int], Sequence[Any]] = get_abc,
+    work: Callable[[int], float] | None = None,
+    unit: str = "GFLOPS",
+    clock: Clock = "graph",
+    xlabel: str = "n",
+) -> Measurement:
     """Time several contenders for one computation at several sizes, in turns.
 
-    >>> d2ltvm.bench_together([2**20, 2**24], {
-    ...     "TVM": d2ltvm.contenders.tvm_add(vectorized), "PyTorch": d2ltvm.contenders.torch_add},
-    ...     work=lambda n: n / 1e9)
+    >>> found = d2ltvm.bench_together([2**10, 2**14], {
+    ...     "TVM": d2ltvm.contenders.tvm_add(d2ltvm.schedules.cpu_vector_add, "llvm"),
+    ...     "NumPy": d2ltvm.contenders.numpy_add()}, work=lambda n: n / 1e9, clock="host")
+    >>> found.unit, found["TVM"].shape, bool(found.at("NumPy", 2**14) > 0)
+    ('GFLOPS', (2,), True)
 
     Args:
-        sizes: the sizes, positive integers.
-        contenders: functions by legend; each is called with a size and the arrays of `data`, and
-            returns a function without arguments that does the work once.
+        sizes: the sizes, integers.
+        contenders: functions by legend, as those of `d2ltvm.contenders` are: each is called with
+            the arrays of `data`, and returns a function without arguments that does the work once.
         data: function of a size that returns the arrays.
         work: function of a size: how much of `unit` times one second a run is, such as the number
             of operations divided by 1e9 for GFLOPS. By default the result is the time itself.
@@ -39,53 +56,82 @@ def bench_together(
         xlabel: what the sizes are.
 
     Returns:
-        A dict with `unit`, `x`, `series`, `spread` and `notes`, as `d2ltvm.measure` takes it. A
-        contender whose library is missing is left out, with a line that says so, and named in
-        `missing`.
+        A `Measurement`. A contender whose library is missing is left out, with a line that says
+        so, and named in `missing`.
+
+    Raises:
+        ValueError: there are no sizes, or one is not an integer.
     """
-    sizes = [int(n) for n in sizes]
-    contenders, missing = dict(contenders), []
-    series, spread = {}, {}
-    for n in sizes:
-        runs = _prepare(contenders, n, data(n), missing)
-        for legend, t in time_together(runs, clock).items():
-            rates = [_rate(seconds, n, work) for seconds in (t.median, t.low, t.high)]
-            series.setdefault(legend, []).append(rates[0])
-            spread.setdefault(legend, []).append(sorted(rates[1:]))
-    return {
-        "unit": "µs" if work is None else unit,
-        "x": {"label": xlabel, "values": sizes},
-        "series": series,
-        "spread": spread,
-        "notes": method(clock),
-        "missing": [legend for name in missing for legend in legends(name, clock)],
-    }
+    whole = as_sizes(sizes)
+    racing, missing = dict(contenders), list[str]()
+    times = [time_together(_prepare(racing, data(n), missing), clock) for n in whole]
+    found = as_measurement(xlabel, whole, times, clock, work, unit)
+    found.missing = tuple(legend for name in missing for legend in legends(name, clock))
+    return found
 
 
-def method(clock):
-    """How contenders are timed by a clock, or by several, in words for a record's notes.
+def as_sizes(sizes: Iterable[int]) -> list[int]:
+    """Sizes as a list of Python's integers; ValueError where one is none, or there are none.
 
-    >>> method("stream")
-    'launches one by one between CUDA events, warm, L2 not flushed; in turns, median of rounds'
+    >>> as_sizes(2 ** np.arange(2, 8, 2))
+    [4, 16, 64]
     """
-    return f"{'; '.join(_METHOD[one] for one in as_clocks(clock))}; in turns, median of rounds"
+    given = list(sizes)
+    try:
+        whole = [operator.index(n) for n in given]
+    except TypeError:
+        raise ValueError(f"sizes is {given!r}; expected integers") from None
+    if not whole:
+        raise ValueError("sizes is []; expected one or more integers")
+    return whole
 
 
-_METHOD = {
-    "graph": "CUDA graphs between CUDA events, warm, L2 not flushed",
-    "burst": "CUDA graphs between CUDA events, a rest before each round, L2 not flushed",
-    "sustained": "CUDA graphs between CUDA events, no rest, means of a second, L2 not flushed",
-    "stream": "launches one by one between CUDA events, warm, L2 not flushed",
-    "host": "host clock around many calls, warm",
-}
+def as_measurement(
+    xlabel: str,
+    values: Sequence[Any],
+    times: Sequence[Mapping[str, Timing]],
+    clock: Clock = "graph",
+    work: Callable[[Any], float] | None = None,
+    unit: str = "µs",
+) -> Measurement:
+    """What `time_together` found at each place of an x axis, as one measurement.
+
+    >>> as_measurement("n", [8], [{"TVM": Timing(2e-6, 1e-6, 4e-6)}], "host").series
+    {'TVM': [2.0]}
+
+    Args:
+        xlabel: what `values` are.
+        values: the x axis.
+        times: timings by legend, for each of `values`.
+        clock: what timed, one or several.
+        work: function of one of `values`, as for `bench_together`; by default the result is the
+            time itself, in µs.
+        unit: the unit of work a second.
+    """
+    series: dict[str, list[float]] = {}
+    spread: dict[str, list[list[float]]] = {}
+    for x, timings in zip(values, times, strict=True):
+        for legend, t in timings.items():
+            value, *ends = (_rate(seconds, x, work) for seconds in (t.median, t.low, t.high))
+            series.setdefault(legend, []).append(value)
+            spread.setdefault(legend, []).append(sorted(ends))
+    return Measurement(
+        unit="µs" if work is None else unit,
+        x={"label": xlabel, "values": list(values)},
+        series=series,
+        spread=spread,
+        notes=method(clock),
+    )
 
 
-def _prepare(contenders, n, arrays, missing):
-    """The functions to time at size `n`; a contender whose library is missing leaves the race."""
+def _prepare(
+    contenders: dict[str, Contender], arrays: Sequence[Any], missing: list[str]
+) -> dict[str, Run]:
+    """The functions to time; a contender whose library is missing leaves the race."""
     runs = {}
-    for legend, prepare in list(contenders.items()):
+    for legend, contender in list(contenders.items()):
         try:
-            runs[legend] = prepare(n, *arrays)
+            runs[legend] = contender(*arrays)
         except MissingError as error:
             print(f"{legend} is left out: {error}")
             missing.append(legend)
@@ -93,16 +139,16 @@ def _prepare(contenders, n, arrays, missing):
     return runs
 
 
-def _rate(seconds, n, work):
+def _rate(seconds: float, x: Any, work: Callable[[Any], float] | None) -> float:
     """Work a second, or microseconds where no work is given; six digits, so that records read."""
-    value = seconds * 1e6 if work is None else work(n) / seconds
+    value = seconds * 1e6 if work is None else work(x) / seconds
     return float(f"{value:.6g}")
 
 
-def check_conv(func, shapes, target=None):
+def check_conv(func: Schedule, shapes: Iterable[tuple[int, ...]], target: Any = None) -> None:
     """Build a scheduled convolution at several shapes, and compare every element with NumPy.
 
-    >>> d2ltvm.check_conv(default_sch, [(16, 8, 16, 3, 1, 1)])
+    >>> d2ltvm.check_conv(d2ltvm.schedules.default_sch, [(16, 8, 16, 3, 1, 1)])
     (16, 8, 16, 3, 1, 1): relative error under 1e-6: True
 
     Args:
@@ -117,54 +163,89 @@ def check_conv(func, shapes, target=None):
     for shape in shapes:
         oc, ic, n, k, p, s = shape
         data, weight, _ = get_conv_data(oc, ic, n, k, p, s)
-        error = _verify_conv(build(func(*shape), target), data, weight, p, s)
+        error = verify_conv(build(func(*shape), target), data, weight, p, s)
         print(f"{shape}: relative error under 1e-6: {error < 1e-6}")
 
 
-def bench_convs(channels, funcs, n=64, k=3):
-    """Time scheduled convolutions beside cuDNN's on the GPU, in turns.
+def bench_convs(
+    channels: Iterable[int],
+    funcs: Mapping[str, Schedule],
+    n: int = 64,
+    k: int = 3,
+    target: Any = "cuda",
+) -> Measurement:
+    """Time scheduled convolutions of one image in turns, beside cuDNN's on the GPU.
 
-    >>> d2ltvm.measure("conv/steps", lambda: d2ltvm.bench_convs([64], {"default": default_sch}))
+    >>> d2ltvm.bench_convs([64], {"default": d2ltvm.schedules.default_sch})  # doctest: +SKIP
+    Measurement(unit='µs', x={'label': 'channels', 'values': [64]}, ...)
 
     Args:
         channels: numbers of channels, in and out alike.
         funcs: functions of oc, ic, n, k, p and s that return a schedule, by legend.
         n: height and width of the image, which are kept.
         k: height and width of the kernels.
-
-    Returns:
-        What `bench_together` returns, in µs.
+        target: 'cuda'; or another, such as 'llvm', where the host's clock times, beside MXNet's
+            convolution on the processor.
     """
     p = (k - 1) // 2
-    ours = {legend: tvm_conv(func, p, target="cuda") for legend, func in funcs.items()}
-    contenders = {"cuDNN": torch_conv(p), **ours}
+    contenders = {"cuDNN": torch_conv(p)} if _on_gpu(target) else {"MXNet": mxnet_conv(p)}
+    contenders |= {legend: tvm_conv(func, p, target=target) for legend, func in funcs.items()}
     return bench_together(
-        channels, contenders, lambda c: get_conv_data(c, c, n, k, p), xlabel="channels"
+        channels,
+        contenders,
+        lambda c: get_conv_data(c, c, n, k, p),
+        clock=clock_of(target),
+        xlabel="channels",
     )
 
 
-def bench_batched(funcs, shape, batches=None, layout="hwcn"):
-    """Time scheduled convolutions of a batch beside cuDNN's on the GPU, in turns.
+def bench_batched(
+    funcs: Mapping[str, Schedule],
+    shape: tuple[int, ...],
+    batches: Iterable[int] | None = None,
+    layout: str = "hwcn",
+    target: Any = "cuda",
+) -> Measurement:
+    """Time scheduled convolutions of a batch in turns, beside cuDNN's on the GPU.
 
-    >>> d2ltvm.bench_batched({"tutorial": hwcn_blocks}, (256, 512, 256, 14, 3, 1, 1))
+    >>> d2ltvm.bench_batched({"tutorial": d2ltvm.schedules.hwcn_blocks},
+    ...     (256, 512, 256, 14, 3, 1, 1))  # doctest: +SKIP
+    Measurement(unit='µs', x={'label': 'batch', 'values': [256]}, ...)
 
     Args:
         funcs: functions of batch, oc, ic, n, k, p and s that return a schedule, by legend.
         shape: these seven.
         batches: sizes of the batch in place of the shape's own.
         layout: 'hwcn', in float32, or 'nhwcnc', in float16 with float32 sums.
-
-    Returns:
-        What `bench_together` returns, in µs.
+        target: 'cuda'; or another, such as 'llvm', where the host's clock times, beside nothing.
     """
-    batch, *sizes = shape
-    dtype = {"hwcn": "float32", "nhwcnc": "float16"}[layout]
-    contenders = {"cuDNN": torch_conv_batch(*sizes[-2:])}
-    contenders.update(
-        {legend: tvm_conv_batch(func, *sizes[-2:], layout) for legend, func in funcs.items()}
+    batch, oc, ic, n, k, p, s = shape
+    if layout not in DTYPES:
+        raise ValueError(f"layout is {layout!r}; expected 'hwcn' or 'nhwcnc'")
+    contenders = {"cuDNN": torch_conv_batch(p, s)} if _on_gpu(target) else {}
+    contenders |= {
+        legend: tvm_conv_batch(func, p, s, layout, target) for legend, func in funcs.items()
+    }
+    return bench_together(
+        [batch] if batches is None else batches,
+        contenders,
+        lambda batch: get_conv_batch(batch, oc, ic, n, k, DTYPES[layout]),
+        clock=clock_of(target),
+        xlabel="batch",
     )
 
-    def data(batch):
-        return get_conv_batch(batch, *sizes[:4], dtype)
 
-    return bench_together(batches or [batch], contenders, data, xlabel="batch")
+DTYPES = {"hwcn": "float32", "nhwcnc": "float16"}  # of what is multiplied, by layout
+
+
+def clock_of(target: Any) -> str:
+    """The clock for kernels of a target: 'graph' on a GPU, and 'host' elsewhere.
+
+    >>> clock_of("llvm")
+    'host'
+    """
+    return "graph" if _on_gpu(target) else "host"
+
+
+def _on_gpu(target: Any) -> bool:
+    return bool(as_target(target).kind.name == "cuda")

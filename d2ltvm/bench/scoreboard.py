@@ -99,7 +99,7 @@ def workloads():
     def broadcast(n):
         return (8 * n * n + 4 * n) / 1e9
 
-    torch = ("PyTorch", contenders.torch_add)
+    torch = ("PyTorch", contenders.torch_add())
     mxnet = ("MXNet", contenders.mxnet_add("cpu"))
     gpu_add = ("cuda", get_abc, torch, tvm_add(elementwise.partitioned, "cuda"), vector)
     cpu_add = ("cpu", get_abc, mxnet, tvm_add(elementwise.cpu_vector_add, "llvm"), vector)
@@ -147,8 +147,7 @@ def rows(workload, record):
     library, ours = (workload.library, workload.ours) if race else (workload.library[0], OURS)
     lines = _sides(record, library, ours)
     if race:
-        ending = hopper_layers.ENDINGS["sustained"]
-        late = _sides(record, library + ending, ours + ending)
+        late = _sides(record.by_clock("sustained"), library, ours)
         lines = [{**sides, "sustained": more} for sides, more in zip(lines, late, strict=True)]
     return [
         {

@@ -18,11 +18,17 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from d2ltvm.bench.measurement import Clock, as_clocks, legends
 from d2ltvm.errors import MissingError
 
 ROUNDS = 7
+
+Run = Callable[[], object]  # does the work once; its result is of no use here
+Round = Callable[[], float]  # times one round: seconds for one call
 
 
 @dataclass(frozen=True)
@@ -34,15 +40,21 @@ class Timing:
     high: float
 
     @classmethod
-    def of(cls, rounds):
+    def of(cls, rounds: Sequence[float]) -> "Timing":
         """The timing that several rounds, in seconds, add up to."""
         return cls(statistics.median(rounds), min(rounds), max(rounds))
 
 
-def time_together(runs, clock="graph", rounds=ROUNDS):
+def time_together(
+    runs: Mapping[Any, Run], clock: Clock = "graph", rounds: int = ROUNDS
+) -> dict[Any, Timing]:
     """Time several functions in turns, so that heat and other load meet all of them alike.
 
-    >>> time_together({"TVM": kernel.bind(a, b, c), "PyTorch": lambda: torch.add(x, y, out=z)})
+    >>> timings = time_together({"sum": lambda: sum(range(100)), "max": lambda: max(1, 2)}, "host")
+    >>> timings["sum"].low <= timings["sum"].median <= timings["sum"].high
+    True
+    >>> time_together({"TVM": kernel.bind(a, b, c), "PyTorch": lambda: torch.add(x, y, out=z)}
+    ... )  # doctest: +SKIP
     {'TVM': Timing(median=2.1e-06, ...), 'PyTorch': Timing(...)}
 
     Args:
@@ -62,7 +74,7 @@ def time_together(runs, clock="graph", rounds=ROUNDS):
         MissingError: cuda-bindings is not installed, which the GPU's clocks need.
     """
     if rounds < 1:
-        raise ValueError(f"rounds is {rounds!r}; a positive integer is allowed")
+        raise ValueError(f"rounds is {rounds!r}; expected a positive integer")
     return {
         legends(name, clock)[k]: timing
         for k, one in enumerate(as_clocks(clock))
@@ -70,40 +82,22 @@ def time_together(runs, clock="graph", rounds=ROUNDS):
     }
 
 
-def _time(runs, clock, rounds):
+def _time(runs: Mapping[Any, Run], clock: str, rounds: int) -> dict[Any, Timing]:
     """Timings by one clock."""
     if not runs:
         return {}
     with contextlib.nullcontext() if clock == "host" else cuda_stream() as stream:
         timer = _TIMERS[clock]
         timers = {name: timer(run, stream) for name, run in runs.items()}
-        seconds = {name: [] for name in runs}
+        seconds: dict[Any, list[float]] = {name: [] for name in runs}
         for _ in range(rounds):
             for name, round_of in timers.items():
                 seconds[name].append(round_of())
     return {name: Timing.of(values) for name, values in seconds.items()}
 
 
-def as_clocks(clock):
-    """The names of one clock or of several, as a list; ValueError if one is unknown."""
-    clocks = list(clock) if isinstance(clock, (tuple, list)) else [clock]
-    for one in clocks:
-        if one not in _TIMERS:
-            raise ValueError(f"clock is {one!r}; allowed: {', '.join(map(repr, _TIMERS))}")
-    return clocks
-
-
-def legends(name, clock):
-    """What a contender is called, by each of the clocks.
-
-    >>> legends("TVM", ("burst", "sustained"))
-    ['TVM', 'TVM, sustained']
-    """
-    return [name, *(f"{name}, {other}" for other in as_clocks(clock)[1:])]
-
-
 @contextlib.contextmanager
-def cuda_stream():
+def cuda_stream() -> Iterator[int]:
     """A CUDA stream of our own, current for TVM and, where it is loaded, for PyTorch."""
     import tvm
     import tvm_ffi
@@ -118,7 +112,7 @@ def cuda_stream():
         yield stream
 
 
-def capture(run, launches, stream):
+def capture(run: Run, launches: int, stream: int) -> Any:
     """A CUDA graph of `launches` calls of `run`, ready to be launched."""
     mode = _runtime().cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
     cuda("cudaStreamBeginCapture", stream, mode)
@@ -134,7 +128,7 @@ def capture(run, launches, stream):
     return executable
 
 
-def elapsed(work, stream):
+def elapsed(work: Run, stream: int) -> float:
     """Seconds between two CUDA events around `work()`."""
     start, stop = cuda("cudaEventCreate"), cuda("cudaEventCreate")
     cuda("cudaEventRecord", start, stream)
@@ -144,13 +138,13 @@ def elapsed(work, stream):
     milliseconds = cuda("cudaEventElapsedTime", start, stop)
     cuda("cudaEventDestroy", start)
     cuda("cudaEventDestroy", stop)
-    return milliseconds / 1e3
+    return float(milliseconds) / 1e3
 
 
-def over_time(run, seconds=4.0, step=0.1, rest=1.0):
+def over_time(run: Run, seconds: float = 4.0, step: float = 0.1, rest: float = 1.0) -> list[float]:
     """How long a call takes as time goes on, when it is repeated without a rest.
 
-    >>> over_time(kernel.bind(x, w, y), seconds=0.3)
+    >>> over_time(kernel.bind(x, w, y), seconds=0.3)  # doctest: +SKIP
     [0.000142, 0.000151, 0.000163]
 
     Args:
@@ -166,10 +160,10 @@ def over_time(run, seconds=4.0, step=0.1, rest=1.0):
         ValueError: `step` is less, or `seconds` less than one step.
     """
     if step < 0.01:
-        raise ValueError(f"step is {step!r}; 0.01 s or more is allowed")
+        raise ValueError(f"step is {step!r}; expected 0.01 s or more")
     if seconds < step:
-        raise ValueError(f"seconds is {seconds!r}; {step} or more is allowed")
-    rounds = [[] for _ in range(round(seconds / step))]
+        raise ValueError(f"seconds is {seconds!r}; expected {step} or more")
+    rounds: list[list[float]] = [[] for _ in range(round(seconds / step))]
     with cuda_stream() as stream:
         one_round = _graph_timer(run, stream)
         time.sleep(rest)
@@ -180,12 +174,12 @@ def over_time(run, seconds=4.0, step=0.1, rest=1.0):
 
 
 @contextlib.contextmanager
-def watch(milliseconds=100):
+def watch(milliseconds: int = 100) -> Iterator[list[tuple[float, float]]]:
     """Watch the clock and the power of the GPU while something runs on it.
 
-    >>> with timing.watch() as samples:
+    >>> with watch() as samples:  # doctest: +SKIP
     ...     work()
-    >>> samples[-1]
+    >>> samples[-1]  # doctest: +SKIP
     (1755.0, 692.4)
 
     Args:
@@ -198,7 +192,8 @@ def watch(milliseconds=100):
     Raises:
         MissingError: nvidia-smi is not there.
     """
-    samples, gpu = [], cuda("cudaDeviceGetPCIBusId", 16, 0)
+    samples: list[tuple[float, float]] = []
+    gpu = cuda("cudaDeviceGetPCIBusId", 16, 0)
     gpu = gpu.decode() if isinstance(gpu, bytes) else gpu
     query = ["--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits"]
     try:
@@ -221,7 +216,7 @@ def watch(milliseconds=100):
                 samples.append((megahertz, watts))
 
 
-def cuda(function, *args):
+def cuda(function: str, *args: Any) -> Any:
     """Call a function of the CUDA runtime; its result, or RuntimeError with CUDA's own words."""
     runtime = _runtime()
     error, *result = getattr(runtime, function)(*args)
@@ -231,7 +226,7 @@ def cuda(function, *args):
     return result[0] if len(result) == 1 else tuple(result)
 
 
-def _runtime():
+def _runtime() -> Any:
     try:
         from cuda.bindings import runtime
     except ImportError as error:
@@ -241,12 +236,12 @@ def _runtime():
     return runtime
 
 
-def _graph_timer(run, stream, target=2e-3, most=200):
+def _graph_timer(run: Run, stream: Any, target: float = 2e-3, most: int = 200) -> Round:
     """A function that times one round: about `target` seconds of graph replays, twice over."""
     launches = max(1, min(most, round(target / _estimate(run, stream))))
     graph = capture(run, launches, stream)
 
-    def replay(times):
+    def replay(times: int) -> float:
         launch = functools.partial(cuda, "cudaGraphLaunch", graph, stream)
         return elapsed(lambda: [launch() for _ in range(times)], stream)
 
@@ -255,11 +250,11 @@ def _graph_timer(run, stream, target=2e-3, most=200):
     return lambda: replay(times) / times / launches
 
 
-def _burst_timer(run, stream, rest=0.1):
+def _burst_timer(run: Run, stream: Any, rest: float = 0.1) -> Round:
     """The same, after a rest and one round that is not timed."""
     one_round = _graph_timer(run, stream)
 
-    def after_rest():
+    def after_rest() -> float:
         time.sleep(rest)
         one_round()
         return one_round()
@@ -267,7 +262,7 @@ def _burst_timer(run, stream, rest=0.1):
     return after_rest
 
 
-def _sustained_timer(run, stream, before=0.25, during=1.0):
+def _sustained_timer(run: Run, stream: Any, before: float = 0.25, during: float = 1.0) -> Round:
     """The mean of so many seconds, after as many as `before` of the same.
 
     What keeps a GPU under its limit swings, on an H200 about once a second. So the mean is over a
@@ -276,27 +271,28 @@ def _sustained_timer(run, stream, before=0.25, during=1.0):
     """
     one_round = _graph_timer(run, stream)
 
-    def in_turn():
+    def in_turn() -> float:
         _repeat(one_round, before)
         return statistics.mean(_repeat(one_round, during))
 
     return in_turn
 
 
-def _repeat(one_round, seconds):
+def _repeat(one_round: Round, seconds: float) -> list[float]:
     """The results of as many rounds as begin in so many seconds."""
-    end, results = time.perf_counter() + seconds, []
+    end = time.perf_counter() + seconds
+    results: list[float] = []
     while time.perf_counter() < end:
         results.append(one_round())
     return results
 
 
-def _stream_timer(run, stream, target=4e-3):
+def _stream_timer(run: Run, stream: Any, target: float = 4e-3) -> Round:
     calls = max(2, round(target / _estimate(run, stream)))
     return lambda: elapsed(lambda: [run() for _ in range(calls)], stream) / calls
 
 
-def _estimate(run, stream):
+def _estimate(run: Run, stream: Any) -> float:
     """Seconds of one launch on the stream, roughly, after a warm-up."""
     for _ in range(3):
         run()
@@ -304,14 +300,14 @@ def _estimate(run, stream):
     return max(elapsed(lambda: [run() for _ in range(5)], stream) / 5, 1e-7)
 
 
-def _host_timer(run, _stream, target=0.05):
+def _host_timer(run: Run, _stream: Any, target: float = 0.05) -> Round:
     run()
     estimate = min(_host_seconds(run, 1) for _ in range(3))
     calls = max(1, round(target / max(estimate, 1e-7)))
     return lambda: _host_seconds(run, calls) / calls
 
 
-_TIMERS = {
+_TIMERS: dict[str, Callable[[Run, Any], Round]] = {
     "graph": _graph_timer,
     "burst": _burst_timer,
     "sustained": _sustained_timer,
@@ -320,7 +316,7 @@ _TIMERS = {
 }
 
 
-def _host_seconds(run, calls):
+def _host_seconds(run: Run, calls: int) -> float:
     start = time.perf_counter()
     for _ in range(calls):
         run()
