@@ -1,9 +1,13 @@
 """The tools that keep chapters true: execution, stamping, numbers in the text, the Colab cell."""
 
+import ast
+import os
+import subprocess
 import sys
 import types
 
 import execute
+import expressions
 import nbformat
 import prose_numbers
 import pytest
@@ -73,6 +77,213 @@ def test_the_status_page_has_every_chapter_and_record():
         assert f"| {path.stem}/" in text
 
 
+@pytest.mark.parametrize(
+    ("expression", "comes_to"),
+    [
+        ("1 + 2*3 - 4/8", 6.5),
+        ("7 // 2 + 7 % 2", 4),
+        ("-(2**10)", -1024),
+        ("12*2**26", 12 * 2**26),
+        ("max(1, 2) - min(3, 4) + abs(-5)", 4),
+        ("chip('H200').sms * chip(\"T4\").boost_ghz", 132 * 1.59),
+        ("median((1, 2, 9)) + percentile((0, 10), 90)", 11),
+        ("swing((2, 3))", 0.5),
+        ("swing(running_means((1, 3, 5), 2))", 1),
+        ("number_above((1, 2, 3), 1)", 2),
+        ("(1, 2, 3)[1:][-1]", 3),
+    ],
+)
+def test_arithmetic_is_evaluated(expression, comes_to):
+    assert expressions.evaluate(expression) == pytest.approx(comes_to, rel=1e-15)
+
+
+def test_an_expression_takes_numbers_from_records():
+    record, x = d2ltvm.load_record("vector_add/bandwidth"), 2**26
+    for expression, comes_to in (
+        ('rec("vector_add/bandwidth").at("PyTorch", 2**26)', record.at("PyTorch", x)),
+        ('rec("vector_add/bandwidth")["PyTorch"][-1]', record["PyTorch"][-1]),
+        ('max(rec("vector_add/bandwidth").values)', 2**28),
+        ('max(beyond(rec("vector_add/bandwidth"), "PyTorch", 2**27))', record.at("PyTorch", 2**28)),
+        ('rec("vector_add/bandwidth")["PyTorch"].reshape(-1, 1).mean(0)', record["PyTorch"].mean()),
+    ):
+        assert expressions.evaluate(expression) == pytest.approx(comes_to, rel=1e-15)
+
+
+REFUSED = [
+    "__import__('os').system('true')",
+    "().__class__",
+    "(1).__class__.__mro__",
+    "'a'.join(('b', 'c'))",
+    "''.__class__.__base__.__subclasses__()",
+    "rec.__globals__",
+    "max.__self__",
+    "chip('H200').__class__",
+    "chip('H200').__dict__['sms']",
+    "rec('vector_add/bandwidth').__init__",
+    "rec('vector_add/bandwidth').series",
+    "rec('vector_add/bandwidth').values.tofile('made')",
+    "rec('vector_add/bandwidth').values.dump('made')",
+    "open('made', 'w')",
+    "eval('1')",
+    "(lambda: 1)()",
+    "max(x for x in (1, 2))",
+    "[x for x in (1, 2)][0]",
+    "{1: 2}[1]",
+    "f'{1}'",
+    "1 if 1 else 2",
+    "1 < 2",
+    "1 and 2",
+    "not 1",
+    "(x := 3)",
+    "max(1, 2, key=abs)",
+    "max(*(1, 2))",
+    "max",
+    "np.ones(3)[0]",
+    "1 << 10**6",
+    "'a' * 10**9",
+    "('a', 'b') * 2",
+    "2j",
+    "...",
+    "None",
+]
+
+
+@pytest.mark.parametrize("expression", REFUSED)
+def test_what_is_not_arithmetic_on_records_is_refused(expression, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"is refused; expected|is no number; expected"):
+        expressions.evaluate(expression)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["10**10**8", "9**9**9**9", "(10**6)**65", "1000001**2", "0.5**-65", "1e300*1e300",
+     "running_means((1, 2), 10**9)", "-" * 3000 + "1", "(" * 300 + "1" + ")" * 300, "~1",
+     "1/0", "(1, 2)[2]", "rec('vector_add/bandwidth')['nobody'][0]", "1 +", "(1, 2)", "(-8)**0.5",
+     "import os", "chip('nothing').sms", "'one'", ""],
+)  # fmt: skip
+def test_what_is_too_large_or_no_number_is_one_line(expression):
+    with pytest.raises(ValueError) as caught:
+        prose_numbers.value(expression, ".0f")
+    assert str(caught.value).startswith(f"{expression}: ") and "\n" not in str(caught.value)
+
+
+def test_every_number_of_the_book_is_arithmetic_on_records():
+    """Those of the chapters are worked out by test_notebooks; here, that none is passed over."""
+    for path in [*book.chapters(), book.ROOT / "README.md"]:
+        for text in prose_numbers.texts(path):
+            assert text.count("<!--=") == len(prose_numbers.NUMBER.findall(text)), path
+            for match in prose_numbers.NUMBER.finditer(text):
+                names = {
+                    n.id for n in ast.walk(ast.parse(match["expression"])) if type(n) is ast.Name
+                }
+                assert names <= set(expressions.FUNCTIONS), path
+
+
+@pytest.mark.parametrize(
+    "text", ["5<!--= 2 + 3 -->", "5 <!--= 2 + 3:.0f -->", "5<!--= 2 +\n3:.0f -->"]
+)
+def test_a_comment_that_would_be_passed_over_is_named(text):
+    with pytest.raises(ValueError, match=r"<!--= 2 \+.*: expected 'number<!--= expression:format"):
+        prose_numbers.disagreements(f"4<!--= 2 + 2:.0f --> and {text}")
+
+
+@pytest.mark.parametrize("form", ["999999999.2f", ".99999f", "d", "s", "", ">10.2f", "{x}"])
+def test_a_format_that_is_not_of_a_number_is_refused(form):
+    with pytest.raises(ValueError, match="the format is"):
+        prose_numbers.value("1 + 1", form)
+
+
+@pytest.fixture
+def small_book(tmp_path, monkeypatch):
+    """A book of one chapter and a README, for the tool that checks the numbers."""
+    chapter = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# One\n\nno number")])
+    nbformat.write(chapter, tmp_path / "one.ipynb")
+    (tmp_path / "README.md").write_text("131<!--= chip('H200').sms:.0f --> SMs\n")
+    monkeypatch.setattr(book, "ROOT", tmp_path)
+    monkeypatch.setattr(book, "chapters", lambda: [tmp_path / "one.ipynb"])
+    return tmp_path
+
+
+def test_numbers_are_checked_and_fixed(small_book, capsys):
+    assert prose_numbers.main([]) == 1
+    assert capsys.readouterr().out == "README.md: 131 should be 132: chip('H200').sms\n"
+    assert prose_numbers.main(["--fix"]) == 0
+    assert (small_book / "README.md").read_text().startswith("132<!--=")
+    assert prose_numbers.main([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [("1/0", "division by zero"), ("10**10**8", "too large"), ("rec('no/such')[0]", "no record")],
+)
+def test_a_number_that_cannot_be_worked_out_is_named_with_its_file(
+    small_book, capsys, expression, reason
+):
+    chapter = book.read(small_book / "one.ipynb")
+    chapter.cells[0].source = f"# One\n\n5<!--= {expression}:.0f -->"
+    book.write(small_book / "one.ipynb", chapter)
+    before = (small_book / "one.ipynb").read_text()
+    assert prose_numbers.main(["--fix"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("one.ipynb: ") and reason in line
+    assert reason == "no record" or expression in line
+    assert (small_book / "one.ipynb").read_text() == before
+    assert (small_book / "README.md").read_text().startswith("132<!--=")  # which comes behind it
+
+
+def full_disk(handle):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_leaves_a_notebook_whole(small_book, capsys, monkeypatch):
+    chapter = book.read(small_book / "one.ipynb")
+    chapter.cells[0].source = "# One\n\n5<!--= 2 + 2:.0f -->"
+    book.write(small_book / "one.ipynb", chapter)
+    before = {path: path.read_text() for path in small_book.iterdir()}
+    monkeypatch.setattr(os, "fsync", full_disk)
+    assert prose_numbers.main(["--fix"]) == 1
+    assert {path: path.read_text() for path in small_book.iterdir()} == before
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all("No space left" in line for line in lines)
+
+
+def test_no_tool_writes_in_place():
+    """They write by `files.write` and `book.write`, which write a file whole or not at all."""
+    in_place = {"write_text", "write_bytes", "savefig", "dump"}
+    for path in sorted((book.ROOT / "tools").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner = ast.unparse(node.func.value)
+                assert node.func.attr not in in_place or path.name == "scoreboard_picture.py", path
+                assert (owner, node.func.attr) != ("nbformat", "write"), path
+
+
+def test_what_cannot_be_run_is_one_line_and_those_behind_it_run(tmp_path, capsys):
+    (tmp_path / "text.ipynb").write_text("no notebook")
+    nbformat.write(notebook("import os; os._exit(1)"), tmp_path / "dies.ipynb")
+    nbformat.write(notebook("print(1)"), tmp_path / "runs.ipynb")
+    paths = [str(tmp_path / f"{name}.ipynb") for name in ("nope", "text", "dies", "runs")]
+    assert execute.main(paths) == 1
+    printed = capsys.readouterr()
+    lines = [line for line in printed.err.splitlines() if line.startswith(str(tmp_path))]
+    assert [line.split(":")[0] for line in lines] == paths[:3]
+    assert "No such file" in lines[0] and "died" in lines[2]
+    assert "Traceback" not in printed.err and printed.out.startswith(paths[3])
+
+
+def test_stamping_writes_the_first_cell_and_nothing_else(tmp_path):
+    path = tmp_path / "one.ipynb"
+    old = notebook("the cell of an older release", "1 + 1")
+    old.cells[0].metadata["tags"] = ["remove-cell"]
+    old.cells[1].outputs = [nbformat.v4.new_output("stream", text="kept")]
+    nbformat.write(old, path)
+    assert execute.main(["--stamp", str(path)]) == 0
+    new = book.read(path)
+    assert new.cells[0].source == book.colab_cell() and new.cells[1:] == old.cells[1:]
+
+
 class Shell:
     """Stands in for IPython in Colab: writes down what a cell tells the system to do."""
 
@@ -101,7 +312,7 @@ def test_the_colab_cell_does_nothing_elsewhere(monkeypatch):
 def test_the_colab_cell_fetches_installs_and_prepares(monkeypatch):
     monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
     (clone, install), prepared = run_colab_cell(monkeypatch)
-    assert "git clone -q --depth 1 https://" in clone
+    assert f"git clone -q --depth 1 -b v{d2ltvm.__version__} " in clone and "https://" in clone
     assert install == "pip install -q -r /content/book/requirements-colab.txt"
     assert prepared == [True]
     assert (book.ROOT / "requirements-colab.txt").exists()
@@ -117,6 +328,22 @@ def test_the_numbers_of_the_readme_are_those_of_the_records():
     text = (book.ROOT / "README.md").read_text()
     assert text.count("<!--=") > 10
     assert prose_numbers.disagreements(text) == []
+
+
+def test_the_colab_cell_fetches_the_release_that_the_chapter_is_of(tmp_path):
+    """A release is a tag: what comes to the branch later is not run by an older chapter."""
+    source = tmp_path / "source"
+    commit = "git -c user.name=a -c user.email=a@b.c commit -q --allow-empty -m"
+    tag = f"v{d2ltvm.__version__}"
+    made = f"git init -q {source} && cd {source} && {commit} one && git tag {tag} && {commit} two"
+    subprocess.run(made, shell=True, check=True)
+    (clone,) = [line for line in book.colab_cell().splitlines() if "git clone" in line]
+    url = next(word for word in clone.split() if word.startswith("https://"))
+    command = clone.replace(url, f"file://{source}").replace("/content/book", f"{tmp_path}/book")
+    done = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
+    assert done.stdout + done.stderr == ""
+    log = ["git", "-C", str(tmp_path / "book"), "log", "--format=%s"]
+    assert subprocess.run(log, capture_output=True, text=True).stdout == "one\n"
 
 
 def test_the_readmes_example_runs(capsys):

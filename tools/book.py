@@ -1,19 +1,30 @@
-"""What the tools and the tests share: where chapters are, and the first cell of each."""
+"""What the tools and the tests share: where chapters are, the first cell of each, how to write one.
+
+Whoever imports it finds the package, installed or not.
+"""
 
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+import d2ltvm  # noqa: E402
+from d2ltvm.system import files  # noqa: E402
 
 COLAB_CELL = """\
 # In Colab: fetch the book, install what it needs, make the GPU usable. Elsewhere: nothing.
 import sys
 
 if "google.colab" in sys.modules:
-    !test -d /content/book || git clone -q --depth 1 {url} /content/book
+    !test -d /content/book || \\
+        git clone -q --depth 1 -b v{version} -c advice.detachedHead=false {url} /content/book
     !pip install -q -r /content/book/requirements-colab.txt
     sys.path.insert(0, "/content/book")
     from d2ltvm.system import colab
@@ -21,38 +32,49 @@ if "google.colab" in sys.modules:
     colab.prepare()"""
 
 
-def chapters():
+def chapters() -> list[Path]:
     """Paths of the chapters that are notebooks, in the order of _toc.yml."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    files = [toc["root"], *(c["file"] for part in toc["parts"] for c in part["chapters"])]
-    paths = (ROOT / f"{name}.ipynb" for name in files)
+    names = [toc["root"], *(c["file"] for part in toc["parts"] for c in part["chapters"])]
+    paths = (ROOT / f"{name}.ipynb" for name in names)
     return [
         path for path in paths if not (path.with_suffix(".md")).exists() and path.stem != "status"
     ]
 
 
-def colab_cell():
-    """Source of the first cell of every chapter, with the repository's address from _config.yml."""
+def colab_cell() -> str:
+    """Source of the first cell of every chapter: it fetches the release that the chapter is of.
+
+    The repository's address is that of _config.yml, the release's tag is v and the version.
+    """
     config = yaml.safe_load((ROOT / "_config.yml").read_text())
-    return COLAB_CELL.format(url=config["repository"]["url"])
+    return COLAB_CELL.format(url=config["repository"]["url"], version=d2ltvm.__version__)
 
 
-def read(path):
+def read(path: str | Path) -> Any:
     """A notebook from a file."""
     return nbformat.read(path, as_version=4)
 
 
-def code_cells(notebook):
+def write(path: Path, notebook: Any) -> None:
+    """Write a notebook into a file, whole or not at all."""
+    files.write(path, nbformat.writes(notebook) + "\n")
+
+
+def code_cells(notebook: Any) -> list[Any]:
     """Its code cells that hold code."""
     return [c for c in notebook.cells if c.cell_type == "code" and c.source.strip()]
 
 
-def tags(cell):
+def tags(cell: Any) -> list[str]:
     """The tags of a cell, a list."""
-    return cell.metadata.get("tags", [])
+    return list(cell.metadata.get("tags", []))
 
 
-def title(notebook):
+def title(notebook: Any) -> str:
     """The first heading of a notebook."""
     text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
-    return re.search(r"^# (.+)$", text, re.M).group(1)
+    found = re.search(r"^# (.+)$", text, re.M)
+    if found is None:
+        raise ValueError("a notebook has no heading; expected one, '# Title', in its Markdown")
+    return found[1]

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 import book
 import d2ltvm
 
@@ -202,7 +200,7 @@ def main() -> None:
         for cell, source in changes:
             cell.source = source
         if changes:
-            nbformat.write(notebook, path)
+            book.write(path, notebook)
             print(f"{path.relative_to(book.ROOT)}: {len(changes)} cells; now `make notebooks`")
 
 

@@ -3,8 +3,10 @@
     python tools/execute.py                          every chapter, in order
     python tools/execute.py book/intro.ipynb         one
     python tools/execute.py --record                 on a GPU: write book/measurements instead
+    python tools/execute.py --stamp                  run nothing: write the first cells anew
 
-A notebook is written when all of it ran, and not before.
+A notebook is written when all of it ran, and not before. One that cannot be run is named, and those
+behind it are run.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -24,34 +27,56 @@ import book
 VERSIONS = ("apache-tvm", "apache-tvm-ffi", "numpy", "mxnet", "matplotlib")
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Run what the command line says. Returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("chapters", nargs="*", type=Path, help="paths; all by default")
-    parser.add_argument("--record", action="store_true", help="write records, not notebooks")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--record", action="store_true", help="write records, not notebooks")
+    what.add_argument(
+        "--stamp", action="store_true", help="write the first cells anew, run nothing"
+    )
     options = parser.parse_args(argv)
     # The notebooks' own processes find the package without its being installed.
     paths = [str(book.ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if options.record:
         os.environ["D2LTVM_RECORD"] = "1"
-    failed = []
+    failed = 0
     for path in options.chapters or book.chapters():
-        start = time.perf_counter()
         try:
-            notebook = run(path)
-        except CellExecutionError as error:
-            failed.append(path)
+            stamp_file(path) if options.stamp else execute(path, keep=not options.record)
+        except CellExecutionError as error:  # which shows the cell and what it raised
+            failed += 1
             print(f"{path}: {error}", file=sys.stderr)
-            continue
-        seconds = time.perf_counter() - start
-        if not options.record:
-            write(notebook, path, seconds)
-        print(f"{path}: {seconds:.1f} s", flush=True)
+        except Exception as error:  # no such file, no notebook, a kernel that died, a full disk
+            failed += 1
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            print(f"{path}: {reason}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def run(path):
+def execute(path: Path, keep: bool) -> None:
+    """Run a notebook, write it where it is to be kept, and say how long it took."""
+    start = time.perf_counter()
+    notebook = run(path)
+    seconds = time.perf_counter() - start
+    if keep:
+        write(notebook, path, seconds)
+    print(f"{path}: {seconds:.1f} s", flush=True)
+
+
+def stamp_file(path: Path) -> None:
+    """Write the first cell of a notebook anew, and leave the rest of the file as it is."""
+    notebook = book.read(path)
+    before = nbformat.writes(notebook)
+    stamp(notebook)
+    if nbformat.writes(notebook) != before:
+        book.write(path, notebook)
+        print(f"{path}: stamped")
+
+
+def run(path: Path) -> Any:
     """The notebook at `path` with its first cell stamped and every cell run, in its own folder."""
     notebook = book.read(path)
     stamp(notebook)
@@ -67,7 +92,7 @@ def run(path):
     return client.execute()
 
 
-def stamp(notebook):
+def stamp(notebook: Any) -> None:
     """Put the Colab cell first."""
     first = notebook.cells[0]
     if "remove-cell" not in book.tags(first):
@@ -76,7 +101,7 @@ def stamp(notebook):
     first.source = book.colab_cell()
 
 
-def write(notebook, path, seconds):
+def write(notebook: Any, path: Path, seconds: float) -> None:
     """Write a notebook that ran, with nothing in it that changes from run to run for no reason."""
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:03}"
@@ -94,14 +119,12 @@ def write(notebook, path, seconds):
     )
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     nbformat.validate(notebook)
-    partial = Path(path).with_suffix(".partial")
-    nbformat.write(notebook, partial)
-    partial.replace(path)
+    book.write(path, notebook)
 
 
-def merged(outputs):
+def merged(outputs: list[Any]) -> list[Any]:
     """Outputs with neighbouring pieces of one stream joined: how they were cut is chance."""
-    kept = []
+    kept: list[Any] = []
     for output in outputs:
         last = kept[-1] if kept else None
         if (
@@ -115,7 +138,7 @@ def merged(outputs):
     return kept
 
 
-def _version(package):
+def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

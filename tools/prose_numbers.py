@@ -5,39 +5,58 @@ from, which a reader does not see:
 
     the copy reaches 4.26<!--= rec("gpu_in_numbers/ceilings").at("TB/s", "copy"):.2f --> TB/s
 
-Before the last colon stands a Python expression, in which `rec` loads a record and `chip` a data
-sheet; after it, a format. A number that nobody measured is followed by the comment "given".
+Before the last colon stands an expression, as tools/expressions.py takes it: `rec` loads a record
+and `chip` a data sheet. After it stands a format. A number that nobody measured is followed by the
+comment "given".
 """
 
 import argparse
 import re
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
-import nbformat
-import numpy as np
+import expressions
 
 import book
+from d2ltvm.errors import MissingError
+from d2ltvm.system import files
 
+START = "<!--="
 NUMBER = re.compile(r"(?P<shown>[^\s(|*]+)<!--=\s*(?P<expression>.+?):(?P<form>[^:]*?)\s*-->")
+FORM = re.compile(r"\+?,?\.\d[f%]")
 
 
-def rec(name):
-    """The stored record of that name."""
-    from d2ltvm.bench import records
+def value(expression: str, form: str) -> str:
+    """What an expression comes to, as text.
 
-    return records.load_record(name)
+    >>> value("2 / 3", ".1%")
+    '66.7%'
+
+    Raises:
+        ValueError: it cannot be worked out, or the format is not that of a number; the message
+            begins with the expression.
+        MissingError: there is no such record.
+    """
+    try:
+        if not FORM.fullmatch(form):
+            raise ValueError(f"the format is {form!r}; expected one such as '.2f', ',.0f' or '.1%'")
+        return format(expressions.evaluate(expression), form)
+    except ValueError as error:
+        raise ValueError(f"{expression}: {error}") from error
 
 
-def value(expression, form):
-    """What an expression comes to, as text."""
-    from d2ltvm.system import chips
+def disagreements(text: str) -> list[tuple[str, str, str]]:
+    """(shown, expected, expression) of every number in a text that is not what its record says.
 
-    names = {"rec": rec, "chip": chips.chip, "np": np, "min": min, "max": max}
-    return format(eval(expression, names), form)
-
-
-def disagreements(text):
-    """(shown, expected, expression) of every number in a text that is not what its record says."""
+    Raises:
+        ValueError, MissingError: as for `value`; or a comment that is not as above.
+    """
+    if text.count(START) != len(NUMBER.findall(text)):
+        whole = {match.end("shown") for match in NUMBER.finditer(text)}
+        at = next(m.start() for m in re.finditer(START, text) if m.start() not in whole)
+        comment = text[at : at + 60].splitlines()[0]
+        raise ValueError(f"{comment}: expected 'number<!--= expression:format -->' on one line")
     found = []
     for match in NUMBER.finditer(text):
         expected = value(match["expression"], match["form"])
@@ -46,39 +65,57 @@ def disagreements(text):
     return found
 
 
-def fixed(text):
+def fixed(text: str) -> str:
     """The text with every number as its record says."""
 
-    def replace(match):
+    def replace(match: re.Match[str]) -> str:
         whole, shown = match.group(), match["shown"]
         return value(match["expression"], match["form"]) + whole[len(shown) :]
 
     return NUMBER.sub(replace, text)
 
 
-def main(argv=None):
-    """Check, or fix. Returns the exit status: 1 where something disagreed and was not mended."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv: list[str] | None = None) -> int:
+    """Check, or fix. Returns the exit status: 1 where something is wrong and was not mended."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--fix", action="store_true", help="write the numbers anew")
     fix = parser.parse_args(argv).fix
     wrong = 0
     for path in [*book.chapters(), book.ROOT / "README.md"]:
-        notebook = book.read(path) if path.suffix == ".ipynb" else None
-        cells = [c for c in notebook.cells if c.cell_type == "markdown"] if notebook else [None]
-        for cell in cells:
-            text = cell.source if cell else path.read_text()
-            for shown, expected, expression in disagreements(text):
-                wrong += 1
-                print(f"{path.relative_to(book.ROOT)}: {shown} should be {expected}: {expression}")
-            if fix and cell:
-                cell.source = fixed(text)
-            elif fix:
-                path.write_text(fixed(text))
-        if fix and notebook:
-            nbformat.write(notebook, path)
-    return 1 if wrong and not fix else 0
+        name = path.relative_to(book.ROOT)
+        try:
+            found = [line for text in texts(path) for line in disagreements(text)]
+            if found and fix:
+                rewrite(path)
+        except (ValueError, MissingError, OSError) as error:
+            wrong += 1
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
+        wrong += 0 if fix else len(found)
+        for shown, expected, expression in found:
+            print(f"{name}: {shown} should be {expected}: {expression}")
+    return 1 if wrong else 0
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The Markdown of a chapter, cell by cell, or of a file."""
+    if path.suffix != ".ipynb":
+        yield path.read_text()
+        return
+    yield from (c.source for c in book.read(path).cells if c.cell_type == "markdown")
+
+
+def rewrite(path: Path) -> None:
+    """Write a chapter, or a file, with the numbers that its records say."""
+    if path.suffix != ".ipynb":
+        files.write(path, fixed(path.read_text()))
+        return
+    notebook = book.read(path)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = fixed(cell.source)
+    book.write(path, notebook)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(book.ROOT))
     sys.exit(main())

@@ -1,20 +1,21 @@
 """Draw the scoreboard of the records for README.md: book/_static/scoreboard.png."""
 
+import io
 import json
-import sys
+from typing import Any
 from unittest import mock
 
 import matplotlib
 
 import book
+from d2ltvm.bench import records, scoreboard
+from d2ltvm.system import files
 
 PICTURE = book.ROOT / "book" / "_static" / "scoreboard.png"
 
 
-def rows():
+def rows() -> list[dict[str, Any]]:
     """The rows of the scoreboard that are records of a GPU."""
-    from d2ltvm.bench import records, scoreboard
-
     chosen = [w for w in scoreboard.workloads() if w.device == "cuda"]
     return [
         row
@@ -23,23 +24,22 @@ def rows():
     ]
 
 
-def content():
+def content() -> str:
     """What the picture shows, as text that is kept inside of it."""
     return json.dumps({row["workload"]: round(row["ratio"], 4) for row in rows()})
 
 
-def main():
+def main() -> None:
     """Write the picture."""
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    from d2ltvm.bench import scoreboard
-
     with mock.patch.object(plt, "show"):
         scoreboard.draw(rows())
-    plt.gcf().savefig(PICTURE, dpi=150, metadata={"Description": content()})
+    picture = io.BytesIO()
+    plt.gcf().savefig(picture, dpi=150, metadata={"Description": content()})
+    files.write(PICTURE, picture.getvalue())
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(book.ROOT))
     main()

@@ -1,8 +1,10 @@
 """Write book/status.md: versions, when each chapter last ran and how long it took, the records."""
 
-import json
+from collections.abc import Iterator
 
 import book
+from d2ltvm.bench import records
+from d2ltvm.system import files
 
 HEAD = """# Status
 
@@ -11,13 +13,13 @@ every change is taken. This page is made from the notebooks and the records when
 """
 
 
-def main():
+def main() -> None:
     """Write the page."""
     text = "\n".join([HEAD, *_chapters(), "", *_records(), ""])
-    (book.ROOT / "book" / "status.md").write_text(text)
+    files.write(book.ROOT / "book" / "status.md", text)
 
 
-def _chapters():
+def _chapters() -> Iterator[str]:
     yield "## Chapters\n"
     yield "| Chapter | Last run | Seconds | Python | TVM | NumPy | MXNet |"
     yield "| --- | --- | ---: | --- | --- | --- | --- |"
@@ -36,13 +38,13 @@ def _chapters():
         yield "| " + " | ".join(cells) + " |"
 
 
-def _records():
+def _records() -> Iterator[str]:
     yield "## Records\n"
     yield "What was measured on a GPU, by `make record`.\n"
     yield "| Record | Device | Driver, CUDA | Date | TVM | PyTorch |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for path in sorted((book.ROOT / "book" / "measurements").glob("*/*.json")):
-        for r in json.loads(path.read_text())["records"]:
+    for path in sorted(records.MEASUREMENTS.glob("*/*.json")):
+        for r in records.stored_records(path):
             device, software = r["device"], r["software"]
             cells = [
                 f"{path.stem}/{r['name']}",
@@ -55,7 +57,7 @@ def _records():
             yield "| " + " | ".join(cells) + " |"
 
 
-def _unbroken(date):
+def _unbroken(date: str) -> str:
     """A date that stays on one line."""
     return date.replace("-", "\N{NON-BREAKING HYPHEN}")
 
