@@ -41,11 +41,11 @@ def test_a_gpu_that_is_hidden_is_called_hidden(monkeypatch):
 
 def test_without_pocl_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyopencl", None)  # makes the import fail
-    devices.opencl_device.cache_clear()
+    devices._opened_opencl_device.cache_clear()
     with pytest.raises(d2ltvm.MissingError, match="pip install pyopencl pocl-binary-distribution"):
         d2ltvm.as_target("opencl")
     assert not devices.has_opencl()
-    devices.opencl_device.cache_clear()
+    devices._opened_opencl_device.cache_clear()
 
 
 def test_targets():

@@ -1,8 +1,12 @@
 """Building and running: launches, sources, and what bad input is told."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import te
 
 import d2ltvm
@@ -116,7 +120,7 @@ def test_arrays_that_do_not_fit():
     a, b, c = d2ltvm.get_abc(1000)
     with pytest.raises(ValueError, match="got 2 arrays; the kernel takes A, B, C"):
         kernel(a, b)
-    with pytest.raises(ValueError, match=r"B is float32 of shape \(999,\); float32 of shape"):
+    with pytest.raises(ValueError, match=r"B is float32 of shape \(999,\); expected float32 of"):
         kernel(a, b[1:], c)
     with pytest.raises(ValueError, match="A is float64 of shape"):
         kernel(a.astype("float64"), b, c)
@@ -141,3 +145,107 @@ def test_opencl_source_needs_no_opencl_device(monkeypatch):
     monkeypatch.setattr(devices, "opencl_device", lambda: None)
     kernel = d2ltvm.build(schedules.one_thread_each(1000), "sm_80")
     assert "__kernel void main_kernel" in kernel.opencl_source()
+
+
+def cpu(n=1001):
+    return d2ltvm.build(schedules.cpu_vector_add(n), "llvm")
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("target", ["llvm", "opencl"])
+def test_tensors_beside_numpy_arrays_are_refused(target, at):
+    """TVM would pass the arrays on as they are, at addresses that its code cannot load from."""
+    kernel = cpu(1000) if target == "llvm" else d2ltvm.build(small(), target)
+    arrays = list(d2ltvm.get_abc(1000))
+    arrays[at] = tvm.runtime.tensor(arrays[at])
+    for function in (kernel, kernel.bind):
+        with pytest.raises(TypeError, match=r"is a .*, the first array a .*; expected all NumPy"):
+            function(*arrays)
+
+
+@pytest.mark.parametrize("value", [[1.0] * 1000, 1.0, None, "a"])
+def test_what_is_no_array(value):
+    a, b, c = d2ltvm.get_abc(1000)
+    for kernel in (cpu(1000), d2ltvm.build(small())):
+        with pytest.raises(TypeError, match=f"A is a {type(value).__name__}, .* expected all"):
+            kernel(value, b, c)
+        with pytest.raises(
+            TypeError, match=f"C is a {type(value).__name__}, the first array a nda"
+        ):
+            kernel(a, b, value)
+
+
+def at_address(array, rest):
+    """A copy of a vector that begins `rest` bytes behind a multiple of 64."""
+    room = np.zeros(array.nbytes + 128, "uint8")
+    start = (rest - room.ctypes.data) % 64
+    copy = room[start : start + array.nbytes].view(array.dtype)
+    copy[:] = array
+    return copy
+
+
+@pytest.mark.parametrize("rest", [0, 4, 16, 32])
+def test_tensors_have_to_begin_where_vectors_can_be_loaded(rest):
+    arrays = [at_address(x, rest) for x in d2ltvm.get_abc(1001)]
+    tensors = [tvm_ffi.from_dlpack(x) for x in arrays]
+    if rest:
+        for function in (cpu(), cpu().bind):
+            with pytest.raises(
+                ValueError, match="A begins at an address that is no multiple of 64"
+            ):
+                function(*tensors)
+        cpu()(*arrays)  # those of NumPy are copied
+    else:
+        cpu()(*tensors)
+    assert np.array_equal(arrays[2], arrays[0] + arrays[1])
+
+
+def test_an_element_type_that_the_device_lacks():
+    if "cl_khr_fp16" in devices.opencl_device().extensions:
+        pytest.skip("this device has float16")
+    A, B, C = d2ltvm.vector_add(64, "float16")
+    sch = d2ltvm.schedule([A, B, C])
+    sch.bind(sch.get_loops(sch.get_sblock("C"))[0], "threadIdx.x")
+    with pytest.raises(d2ltvm.MissingError, match=r"has no float16; what still works"):
+        d2ltvm.build(sch, "opencl")
+    assert "half" in d2ltvm.build(sch, "sm_80").code
+
+
+def test_what_the_opencl_compiler_refuses_is_said_in_one_line(monkeypatch):
+    from d2ltvm.compiler import lowering
+
+    source = "__kernel void main_kernel(__global float* A) { A[0] = nothing; }"
+    monkeypatch.setattr(lowering.Lowered, "source", property(lambda self: source))
+    with pytest.raises(RuntimeError, match=r"refuses the kernel: .*nothing") as caught:
+        d2ltvm.build(small(), "opencl")
+    assert "\n" not in str(caught.value)
+
+
+FORK = """
+import os, sys, signal
+import d2ltvm
+from d2ltvm import schedules
+build = lambda: d2ltvm.build(schedules.one_thread_each(100), "opencl")
+a, b, c = d2ltvm.get_abc(100)
+kernel = build()
+if sys.argv[1] == "ran":
+    kernel(a, b, c)
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    for function in (build, lambda: kernel(a, b, c), lambda: kernel.bind(a, b, c)):
+        try:
+            function()
+        except d2ltvm.MissingError as error:
+            print(error)
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize("before", ["ran", "built"])
+def test_a_fork_after_a_kernel_is_told_that_opencl_stayed_behind(before):
+    run = subprocess.run([sys.executable, "-uc", FORK, before], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    assert len(lines) == 3 and all("this one was forked from" in line for line in lines)

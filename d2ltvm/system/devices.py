@@ -131,7 +131,6 @@ def need_hopper() -> None:
         )
 
 
-@functools.cache
 def opencl_device() -> Any:
     """The OpenCL device that stands in for a GPU: PoCL's, which is the CPU, before any other.
 
@@ -139,8 +138,22 @@ def opencl_device() -> Any:
         A `pyopencl.Device`.
 
     Raises:
-        MissingError: pyopencl is not installed, or it finds no device.
+        MissingError: pyopencl is not installed, or it finds no device, or this process was forked
+            after the device was opened: its threads stayed behind, and kernels would hang.
     """
+    device, process = _opened_opencl_device()
+    if process != os.getpid():
+        raise MissingError(
+            "OpenCL was opened by the process that this one was forked from",
+            "everything that needs no OpenCL",
+            "processes that are spawned: multiprocessing.get_context('spawn')",
+        )
+    return device
+
+
+@functools.cache
+def _opened_opencl_device() -> tuple[Any, int]:
+    """The device, and the process that opened it."""
     try:
         import pyopencl
 
@@ -149,7 +162,8 @@ def opencl_device() -> Any:
         raise _no_opencl() from error
     if not devices:
         raise _no_opencl()
-    return min(devices, key=lambda d: "Portable Computing Language" not in d.platform.name)
+    found = min(devices, key=lambda d: "Portable Computing Language" not in d.platform.name)
+    return found, os.getpid()
 
 
 def has_opencl() -> bool:
