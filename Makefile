@@ -11,10 +11,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CHAPTERS ?=
+CHECK ?=
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env book test cells notebooks record validate sanitize numbers format lint doctor bench clean
+.PHONY: help env book test cells notebooks record validate sanitize numbers format lint dist doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -62,6 +63,12 @@ numbers: $(STAMP)  ## write the numbers in the text, and README's picture, anew 
 
 format: $(STAMP)  ## format code, notebooks too
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+dist: $(STAMP)  ## sdist and wheel, built and tried; CHECK=--clean with requirements of its own
+	@rm -rf build dist
+	@$(BIN)/python -m build --no-isolation --outdir dist . > build.log 2>&1 || { cat build.log; exit 1; }
+	@rm -rf build build.log
+	@$(BIN)/python tools/check_dist.py $(CHECK)
 
 lint: $(STAMP)  ## style, spelling, types, and that imports run one way
 	@$(BIN)/ruff check --quiet .

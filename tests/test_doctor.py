@@ -194,9 +194,9 @@ def test_a_forbidden_combination_is_broken(monkeypatch):
 
 
 def test_records_are_counted(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "measurements", lambda: tmp_path)
     assert doctor._records("Records").state == "missing"
-    folder = tmp_path / "book" / "measurements" / "nvidia-h200"
+    folder = tmp_path / "nvidia-h200"
     folder.mkdir(parents=True)
     (folder / "one.json").write_text('{"records": [{}, {}]}')
     (folder / "two.json").write_text('{"records": [{}]}')

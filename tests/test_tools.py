@@ -350,8 +350,3 @@ def test_the_readmes_example_runs(capsys):
     text = (book.ROOT / "README.md").read_text()
     exec(text.split("```python\n")[1].split("```")[0], {})
     assert "__global__" in capsys.readouterr().out
-
-
-def test_versions_agree():
-    for name in ("pyproject.toml", "CITATION.cff"):
-        assert d2ltvm.__version__ in (book.ROOT / name).read_text()

@@ -317,7 +317,7 @@ def _book_tools(name):
 
 
 def _records(name):
-    folder = ROOT / "book" / "measurements"
+    folder = environment.measurements()
     devices = {d.name: sorted(d.glob("*.json")) for d in sorted(folder.glob("*")) if d.is_dir()}
     counts = {device: sum(map(_count, files)) for device, files in devices.items() if files}
     if not counts:

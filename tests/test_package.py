@@ -1,0 +1,110 @@
+"""What is installed: its parts, its requirements, its one version."""
+
+import ast
+import itertools
+import pkgutil
+import re
+import sys
+import tomllib
+
+import check_dist
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+import book
+import d2ltvm
+
+PROJECT = tomllib.loads((book.ROOT / "pyproject.toml").read_text())
+# The distribution that a module is from, where it has another name.
+DISTRIBUTIONS = {
+    "cuda": "cuda-bindings",
+    "tvm": "apache-tvm",
+    "tvm_ffi": "apache-tvm-ffi",
+}
+# PyTorch is the reader's to choose; Colab and Jupyter bring the others.
+NOT_ASKED_FOR = {"torch", "google", "IPython", "matplotlib_inline"}
+HOSTED = sorted((book.ROOT / ".github").rglob("*.yml"))
+
+
+def requirements():
+    """What the package and its extras ask for, by name."""
+    project = PROJECT["project"]
+    every = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    return {r.name: r for r in map(Requirement, every) if r.name != "d2ltvm"}
+
+
+def imported():
+    """The top names of all modules that the package imports."""
+    for path in sorted((book.ROOT / "d2ltvm").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield node.module.split(".")[0]
+
+
+def test_every_folder_of_the_package_is_installed():
+    folders = {path.parent for path in (book.ROOT / "d2ltvm").rglob("__init__.py")}
+    names = {".".join(folder.relative_to(book.ROOT).parts) for folder in folders}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == names | {"d2ltvm.measurements"}
+
+
+def test_what_is_imported_is_asked_for():
+    names = set(imported()) - set(sys.stdlib_module_names) - {"d2ltvm"} - NOT_ASKED_FOR
+    assert {"tvm", "numpy", "matplotlib"} <= names
+    assert {DISTRIBUTIONS.get(name, name) for name in names} <= set(requirements())
+
+
+def test_the_tested_versions_are_among_those_that_are_asked_for():
+    text = (book.ROOT / "requirements.txt").read_text()
+    pins = dict(re.findall(r"^([\w-]+)==(\S+)", text, re.M))
+    for name, requirement in requirements().items():
+        assert requirement.specifier.contains(pins[name], prereleases=True), requirement
+
+
+def test_versions_agree():
+    cite = yaml.safe_load((book.ROOT / "CITATION.cff").read_text())
+    assert cite["version"] == d2ltvm.__version__
+    changes = (book.ROOT / "CHANGELOG.md").read_text()
+    assert f"## [{d2ltvm.__version__}] - {cite['date-released']}" in changes
+    assert PROJECT["project"]["dynamic"] == ["version"]
+
+
+def test_the_address_is_that_of_the_book():
+    config = yaml.safe_load((book.ROOT / "_config.yml").read_text())
+    assert PROJECT["project"]["urls"]["Source"] == config["repository"]["url"]
+
+
+def test_the_changelog_names_what_is_there():
+    text = (book.ROOT / "CHANGELOG.md").read_text()
+    now = [row.split("|")[2] for row in text.splitlines() if row.startswith("| `")]
+    names = [name for cell in now for name in re.findall(r"`d2ltvm\.([\w.]+)`", cell)]
+    assert len(names) > 20
+    for name in names:
+        assert pkgutil.resolve_name(f"d2ltvm.{name}")
+
+
+def test_a_wheel_that_lacks_a_file_or_has_one_too_many_is_found():
+    right = check_dist.expected()
+    assert "d2ltvm/py.typed" in right and "d2ltvm/__init__.pyi" in right
+    assert "d2ltvm/measurements/nvidia-h200/conv.json" in right
+    assert check_dist.differences(right | {"d2ltvm-0.1.0.dist-info/RECORD"}) == []
+    spoiled = right - {"d2ltvm/py.typed"} | {"tests/test_ops.py"}
+    assert check_dist.differences(spoiled) == [
+        "the wheel lacks d2ltvm/py.typed",
+        "the wheel has tests/test_ops.py too",
+    ]
+
+
+@pytest.mark.parametrize("path", HOSTED, ids=lambda path: path.stem)
+def test_hosted_files_can_be_read(path):
+    assert isinstance(yaml.safe_load(path.read_text()), dict)
+
+
+def test_hosted_runs_make_what_the_makefile_has():
+    text = (book.ROOT / ".github/workflows/ci.yml").read_text()
+    targets = set(re.findall(r"run: make ([\w-]+)", text))
+    assert targets == {"lint", "test", "dist", "book"}
+    makefile = (book.ROOT / "Makefile").read_text()
+    assert targets <= set(re.findall(r"^([a-z-]+):", makefile, re.M))
