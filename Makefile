@@ -68,7 +68,7 @@ dist: $(STAMP)  ## sdist and wheel, built and tried; CHECK=--clean with requirem
 	@rm -rf build dist
 	@$(BIN)/python -m build --no-isolation --outdir dist . > build.log 2>&1 || { cat build.log; exit 1; }
 	@rm -rf build build.log
-	@$(BIN)/python tools/check_dist.py $(CHECK)
+	@PYTHONPATH=. $(BIN)/python tools/check_dist.py $(CHECK)
 
 lint: $(STAMP)  ## style, spelling, types, and that imports run one way
 	@$(BIN)/ruff check --quiet .

@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 
 import book
+from d2ltvm.system import files
 
 DIST = book.ROOT / "dist"
 RECORDS = book.ROOT / "book" / "measurements"
@@ -68,7 +69,7 @@ def installed(folder: Path, clean: bool) -> Path:
     subprocess.run([*install, f"d2ltvm{extras} @ file://{wheel}"], check=True)
     if not clean:  # behind its own packages, those of this environment
         own = next((folder / "lib").glob("python*")) / "site-packages"
-        (own / "beside.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+        files.write(own / "beside.pth", sysconfig.get_paths()["purelib"] + "\n")
     return python
 
 
