@@ -72,9 +72,12 @@ def test_one_part_is_no_split():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"warps": 8}, "2048 threads per block.*at most 1024"),
-        ({"warps": 4, "rows": 8, "depth": 16}, "bytes of shared memory per block; at most 232,448"),
-        ({"scope": "shared", "depth": 8}, "of scope 'shared' per block; at most 49,152"),
+        ({"warps": 8}, "2048 threads per block.*expected at most 1024"),
+        (
+            {"warps": 4, "rows": 8, "depth": 16},
+            "bytes of shared memory per block; expected at most 232,448",
+        ),
+        ({"scope": "shared", "depth": 8}, "of scope 'shared' per block; expected at most 49,152"),
     ],
 )
 def test_too_much_for_the_chip(options, message):

@@ -225,13 +225,13 @@ def test_what_is_behind_and_is_only_looked_at_where_it_matters():
 
 @pytest.mark.parametrize("offset, at", [(1, 64), (-1, -1)])
 def test_an_access_outside_of_an_array_is_named(offset, at):
-    A = te.placeholder((64,), name="A")
-    C = te.compute((64,), lambda i: A[i + offset], name="C")
-    sch = d2ltvm.schedule([A, C])
+    """The index depends on data: others are refused before anything is lowered."""
+    A, J = te.placeholder((64,), name="A"), te.placeholder((64,), "int32", name="J")
+    sch = d2ltvm.schedule([A, J, te.compute((64,), lambda i: A[J[i]], name="C")])
     sch.bind(sch.get_loops(sch.get_sblock("C"))[0], "threadIdx.x")
-    a = np.zeros(64, "float32")
+    a, j = np.zeros(64, "float32"), np.arange(64, dtype="int32") + offset
     with pytest.raises(IndexError, match=f"^A is accessed at {at}; it has 64 elements$"):
-        d2ltvm.emulate(sch, a, a.copy())
+        d2ltvm.emulate(sch, a, j, a.copy())
 
 
 @pytest.mark.parametrize("n", [32, 64, 128])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-from d2ltvm.compiler import checks, names
+from d2ltvm.compiler import bounds, checks, names
 from d2ltvm.compiler.ir import find
 from d2ltvm.errors import MissingError
 from d2ltvm.system import devices
@@ -114,14 +114,15 @@ def lower(mod, target, config=None, asynchronous=True):
 
     Raises:
         ValueError: a stage or a loop that should be bound to blocks and threads is not, one is
-            bound and the target is a CPU, or more threads, blocks or shared memory are asked for
-            than a GPU has.
+            bound and the target is a CPU, an index lies outside of its tensor, or more threads,
+            blocks or shared memory are asked for than a GPU has.
     """
     if is_tile_kernel(mod):
         return _lower_tile_kernel(mod, target, config or {})
     mod = names.distinct(mod)
     params = parameters(mod)
     checks.loops(mod["main"], target)
+    bounds.check(mod["main"])
     static_kib = checks.STATIC_SHARED_KIB
     if target.kind.name == "opencl" and (static := _with_static_shared_memory(mod)) is not mod:
         mod, static_kib = static, None
