@@ -15,7 +15,7 @@ CHECK ?=
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env book test cells notebooks record validate sanitize numbers format lint dist doctor bench clean
+.PHONY: help env book test quick cold cells notebooks record validate sanitize numbers format lint dist doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -41,6 +41,13 @@ book: $(STAMP)  ## the site, as HTML, with warnings as errors
 
 test: $(STAMP)  ## unit tests, and every cell of every chapter
 	@$(BIN)/python -m pytest -q --nbval -n 2 --dist loadfile
+
+quick: $(STAMP)  ## unit tests in a minute: without chapters, and tests marked slow
+	@$(BIN)/python -m pytest -q -p no:nbval -n 2 --dist worksteal -m "not slow" \
+		-o addopts=--ignore=tests/test_site.py tests
+
+cold: $(STAMP)  ## forget compiled kernels, so that the next run compiles them anew
+	@$(BIN)/python -m d2ltvm cache --clear
 
 cells: $(STAMP)  ## write the package's schedules and kernels into the chapters that define them
 	@PYTHONPATH=. $(BIN)/python tools/cells.py

@@ -1,4 +1,4 @@
-"""`python -m d2ltvm`: the two commands of the package."""
+"""`python -m d2ltvm`: the commands of the package."""
 
 import argparse
 import importlib
@@ -6,7 +6,7 @@ import os
 import sys
 
 # The module that holds the `main` of each command.
-MODULES = {"doctor": "system.doctor", "bench": "bench.scoreboard"}
+MODULES = {"doctor": "system.doctor", "bench": "bench.scoreboard", "cache": "compiler.cache"}
 
 
 def main(argv=None):
@@ -17,7 +17,8 @@ def main(argv=None):
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="commands:\n"
         "  doctor   what this machine can do, and how to get the rest\n"
-        "  bench    the scoreboard: each workload, the library, the book's best kernel\n\n"
+        "  bench    the scoreboard: each workload, the library, the book's best kernel\n"
+        "  cache    compiled kernels that are kept on disk; --clear removes them\n\n"
         "`python -m d2ltvm doctor -h` tells the options of a command.",
     )
     parser.add_argument("command", choices=MODULES, help="see below")

@@ -10,12 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from d2ltvm.compiler import cubin
+from d2ltvm import schedules
+from d2ltvm.compiler import cache, cubin, lowering, nvrtc
 from d2ltvm.errors import MissingError
-from d2ltvm.system import toolchain
+from d2ltvm.hopper import product
+from d2ltvm.system import devices, toolchain
 
 # A process of its own finds the package here, and what this process finds besides.
 PYTHONPATH = os.pathsep.join([str(Path(cubin.__file__).parent.parent), *filter(None, sys.path)])
+
+
+@pytest.fixture(autouse=True)
+def without_cache(monkeypatch):
+    monkeypatch.setenv(cache.VARIABLE, "")
+
 
 needs_pip = pytest.mark.skipif(
     not any((root / "include" / "cccl").is_dir() for root in toolchain.pip_roots()),
@@ -139,13 +147,13 @@ def test_an_unknown_architecture_is_named(arch):
 )
 def test_cubins_that_differ_are_made_until_two_agree(monkeypatch, made, calls, kept):
     left = iter(made)
-    monkeypatch.setattr(cubin, "_compile_once", lambda source, arch: next(left))
+    monkeypatch.setattr(nvrtc, "compile_once", lambda source, arch: next(left))
     assert cubin.compile_cubin(f"// {made}", "sm_80") == kept
     assert len(list(left)) == len(made) - calls
 
 
 def test_every_architecture_named_compiles():
-    for arch in cubin.architectures()[-2:]:  # the newest, with suffixes a and f
+    for arch in nvrtc.architectures()[-2:]:  # the newest, with suffixes a and f
         assert cubin.compile_cubin("__global__ void f() {}", arch)
 
 
@@ -202,19 +210,19 @@ def test_missing_packages_are_named(monkeypatch, tmp_path):
 
 
 def test_an_older_nvrtc_is_refused(monkeypatch):
-    from cuda.bindings import nvrtc
+    from cuda.bindings import nvrtc as bindings
 
-    cubin._nvrtc.cache_clear()
-    monkeypatch.setattr(nvrtc, "nvrtcVersion", lambda: (0, 12, 9))
+    nvrtc._library.cache_clear()
+    monkeypatch.setattr(bindings, "nvrtcVersion", lambda: (0, 12, 9))
     try:
         with pytest.raises(MissingError, match=r"NVRTC is 12\.9, and the headers want 13"):
             cubin.compile_cubin(VECTOR_ADD, "sm_80")
     finally:
-        cubin._nvrtc.cache_clear()
+        nvrtc._library.cache_clear()
 
 
 def test_nvrtc_missing(monkeypatch):
-    cubin._nvrtc.cache_clear()
+    nvrtc._library.cache_clear()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     try:
         with pytest.raises(
@@ -223,7 +231,7 @@ def test_nvrtc_missing(monkeypatch):
         ):
             cubin.compile_cubin(VECTOR_ADD, "sm_80")
     finally:
-        cubin._nvrtc.cache_clear()
+        nvrtc._library.cache_clear()
 
 
 def test_tools_of_a_toolkit_where_the_packages_are_absent(monkeypatch, tmp_path):
@@ -391,3 +399,40 @@ def test_tvm_finds_the_cuda_runtime_that_pip_installed(tmp_path):
     answers, cudart = done.stdout.splitlines()
     assert answers == "False True True True", done.stderr
     assert toolchain.pip_roots()[0] in Path(cudart).parents
+
+
+def generated(sch, arch):
+    return lowering.lower(lowering.as_module(sch), devices.as_target(arch), None).source
+
+
+def sources():
+    """What TVM generates, by the headers it includes: none more, wmma's, those of Hopper."""
+    wmma = schedules.wmma_tiled(32, 32, 32, 4, 3, 1, 1, rows=(1, 2), columns=(2, 1))
+    yield generated(schedules.matmul_tiled(512, 512, 512), "sm_80"), "sm_80"
+    yield generated(wmma, "sm_80"), "sm_80"
+    yield generated(product.matmul(512, 512, 512), "sm_90a"), "sm_90a"
+
+
+@pytest.mark.slow
+def test_light_headers_make_the_code_that_tvm_makes():
+    for source, arch in sources():
+        light = nvrtc._compile(*nvrtc.lighter(source), arch)
+        tvms = nvrtc._compile(source, [], arch)
+        assert cubin.disassemble(light) == cubin.disassemble(tvms)
+        assert cubin.resources(light) == cubin.resources(tvms)
+
+
+def test_what_light_headers_lack_is_taken_from_nvidias():
+    source = """
+    #include <cuda/std/type_traits>
+    extern "C" __global__ void f(int* a) { *a = cuda::std::is_integral<const long>::value; }
+    """
+    with pytest.raises(ValueError, match="incomplete"):
+        nvrtc._compile(*nvrtc.lighter(source), "sm_80")
+    assert cubin.compile_cubin(source, "sm_80")[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("value", ["-INFINITY", "(float)(sizeof(int64_t) + sizeof(uint16_t))"])
+def test_light_headers_have_tvms_names(value):
+    source = f'extern "C" __global__ void f(float* a) {{ *a = {value}; }}'
+    assert nvrtc._compile(*nvrtc.lighter(source), "sm_80")[:4] == b"\x7fELF"

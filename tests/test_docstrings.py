@@ -19,8 +19,6 @@ from d2ltvm import hopper, schedules
 from d2ltvm.system import devices
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-# Its import of TVM's intrinsics takes half a minute, and it has no example.
-SLOW = {"d2ltvm.schedules.tensor_intrinsics"}
 
 # Examples that do not run yet. This list may only become shorter.
 PENDING = {
@@ -93,7 +91,7 @@ def made(name):
 def modules():
     """Every module of the package."""
     found = pkgutil.walk_packages(d2ltvm.__path__, "d2ltvm.")
-    return sorted(m.name for m in found if m.name not in SLOW | {"d2ltvm.__main__"})
+    return sorted(m.name for m in found if m.name != "d2ltvm.__main__")
 
 
 def examples():

@@ -8,6 +8,8 @@ whose accesses are known.
 import re
 from dataclasses import dataclass
 
+from d2ltvm.compiler import sass_text
+
 # What an instruction accesses, in the order of its operands with an address. LDGSTS is cp.async: it
 # copies from global to shared memory without passing through a register.
 MEMORY = {
@@ -27,9 +29,6 @@ JUMPS = ("BRA", "CALL", "EXIT")
 UNKNOWN_MEMORY = ("LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED", "LDL", "STL", "UTMALDG")
 UNKNOWN_JUMPS = ("BRX", "JMP", "RET", "BREAK", "KILL", "UBLKCP")
 
-_LINE = re.compile(
-    r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?)(U?P\w+) +)?([A-Z][\w.]*)(?: (.*?))?\s*(?:\(\*.*?\*\))?;"
-)
 _REGISTER = re.compile(r"[-~|]*(U?R(?:Z|\d+))")
 _PREDICATE = re.compile(r"!?(U?P(?:T|\d))$")
 
@@ -142,8 +141,8 @@ def parse(text):
     Raises:
         ValueError: there is none.
     """
-    found, labels = _lines(text)
-    return [_instruction(*parts, labels) for parts in found]
+    section = _first(text)
+    return [_instruction(line, section) for line in section.lines]
 
 
 def loops(text):
@@ -159,41 +158,26 @@ def loops(text):
     Returns:
         A list of lists of str.
     """
-    found, labels = _lines(text)
-    jumps = [
-        (labels[operands[-1].strip("`()")], address)
-        for address, _, opcode, operands in found
-        if opcode.startswith("BRA") and operands[-1].startswith("`")
-    ]
+    section = _first(text)
+    branches = [line for line in section.lines if line.opcode.startswith("BRA")]
+    jumps = [(section.target(line), line.address) for line in branches]
     bodies = [
-        [opcode for address, _, opcode, _ in found if first <= address <= last]
+        [line.opcode for line in section.lines if first <= line.address <= last]
         for first, last in jumps
-        if first < last
+        if first is not None and first < last
     ]
     return sorted(bodies, key=len)
 
 
-def _lines(text):
-    """Address, guard, opcode and operands of each instruction, and addresses by label."""
-    sections = re.split(r"^\.text\.\S+:$", text, flags=re.MULTILINE)
-    if len(sections) < 2:
-        raise ValueError("the text holds no kernel; pass the output of d2ltvm.disassemble")
-    found, labels, waiting = [], {}, []
-    for line in sections[1].splitlines():
-        if match := re.match(r"^(\.L_x_\d+):", line):
-            waiting.append(match[1])
-        elif match := _LINE.match(line):
-            address = int(match[1], 16)
-            labels.update(dict.fromkeys(waiting, address))
-            waiting = []
-            guard = (match[3], bool(match[2])) if match[3] else None
-            operands = tuple(o.strip() for o in (match[5] or "").split(",") if o.strip())
-            found.append((address, guard, match[4], operands))
-    return found, labels
+def _first(text):
+    sections = sass_text.sections(text)
+    if not sections:
+        raise ValueError("text holds no kernel; expected the output of d2ltvm.disassemble")
+    return sections[0]
 
 
-def _instruction(address, guard, opcode, operands, labels):
-    target = None
+def _instruction(line, section):
+    target, opcode, operands = None, line.opcode, line.operands
     name = opcode.partition(".")[0]
     if name in ("LDG", "STG", "LDGSTS") and "E" in opcode.split(
         "."
@@ -202,14 +186,13 @@ def _instruction(address, guard, opcode, operands, labels):
         others = (re.sub(r"\[(R\d+)(?=[+\]])", r"[\1.64", o) for o in operands[len(shared) :])
         operands = (*shared, *others)
     if name == "BRA" or opcode == "CALL.REL.NOINC":  # a call that does not return: a jump
-        label = operands[-1].strip("`()")
-        target = labels[label]
+        target = section.target(line)
         if len(operands) > 1:  # BRA P0, `(.L) or BRA !P0, ...
             raise NotImplementedError(f"cannot follow {opcode} {', '.join(operands)}")
     unknown = name in UNKNOWN_MEMORY or name in UNKNOWN_JUMPS
-    if unknown or (name == "CALL" and target is None):
+    if unknown or (name in ("BRA", "CALL") and target is None):
         raise NotImplementedError(f"cannot follow {opcode} {', '.join(operands)}")
-    return Instruction(address, guard, opcode, operands, target)
+    return Instruction(line.address, line.guard, opcode, operands, target)
 
 
 def needed(instructions):

@@ -1,32 +1,33 @@
 """From CUDA source to machine code, with neither a GPU nor a CUDA toolkit.
 
 NVRTC, NVIDIA's compiler as a library, makes the cubin; `nvdisasm` and `cuobjdump` read it. All come
-from pip packages (see `d2ltvm.system.toolchain`). TVM's own road through NVRTC is used, so that a
-cubin made here holds what TVM would load on a GPU.
+from pip packages (see `d2ltvm.system.toolchain`). What they make is kept on disk (see
+`d2ltvm.compiler.cache`).
 """
 
-import contextlib
 import functools
 import os
 import re
 import subprocess
 import tempfile
-import threading
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
-from d2ltvm.errors import MissingError
+from d2ltvm.compiler import cache, nvrtc, sass_text
 from d2ltvm.system import toolchain
 
 # Shared memory that the system keeps in each block. Source: CUDA C++ Programming Guide, "Compute
 # Capabilities", Shared Memory of 8.x, 9.x and newer.
 RESERVED_SHARED = 1024
 
-_LOCK = threading.Lock()
 
-
-def compile_cubin(source, arch="sm_90"):
+def compile_cubin(source: str, arch: str = "sm_90", agree: int = 2) -> bytes:
     """Compile CUDA source to a cubin, an ELF file with the machine code of one architecture.
+
+    NVRTC does not always make the same of the same source: of 680 cubins of one kernel, two loaded
+    a word twice. A kernel whose instructions are counted is therefore compiled until two cubins
+    agree. One that is only run, or asked for its registers, can do with the first.
 
     >>> cubin = compile_cubin(kernel.cuda_source("sm_80"), "sm_80")
     >>> cubin[:4]
@@ -35,6 +36,7 @@ def compile_cubin(source, arch="sm_90"):
     Args:
         source: CUDA source, as TVM generates it. `mma.h` and `cuda_fp16.h` may be included.
         arch: such as 'sm_75' (T4), 'sm_80' (A100), 'sm_89' (L4), 'sm_90' or 'sm_90a' (H100, H200).
+        agree: how many compilations have to agree. Of five that do not, the most frequent counts.
 
     Returns:
         bytes.
@@ -44,72 +46,27 @@ def compile_cubin(source, arch="sm_90"):
         MissingError: a package that brings NVRTC or the CUDA headers is not installed.
     """
     if not isinstance(source, str):
-        raise ValueError(f"source is {type(source).__name__}; CUDA source as str is allowed")
-    _check_arch(arch)
-    return _compile(source, arch, 2)
+        raise ValueError(f"source is {type(source).__name__}; expected CUDA source as str")
+    nvrtc.check_arch(arch)
+    return _compile(source, arch, agree)
 
 
 @functools.lru_cache(maxsize=64)  # a chapter asks for the cubin, its SASS and its registers
-def _compile(source, arch, agree):
-    """The cubin that the compiler makes `agree` times; after five, the one it makes most often.
+def _compile(source: str, arch: str, agree: int) -> bytes:
+    """The cubin that the compiler makes `agree` times, from the cache if it is there."""
+    return cache.remember(
+        lambda: _most_frequent(source, arch, agree), source, arch, agree, nvrtc.identity()
+    )
 
-    NVRTC does not always make the same of the same source: of 680 cubins of one kernel, two loaded
-    a word twice. Who counts instructions wants those of the other 678.
-    """
-    made = Counter()
+
+def _most_frequent(source: str, arch: str, agree: int) -> bytes:
+    made: Counter[bytes] = Counter()
     while max(made.values(), default=0) < agree and made.total() < 5:
-        made[_compile_once(source, arch)] += 1
+        made[nvrtc.compile_once(source, arch)] += 1
     return made.most_common(1)[0][0]
 
 
-def _compile_once(source, arch):
-    from tvm.support.nvcc import compile_cuda
-
-    root, include = toolchain.headers()
-    options = [f"-I{path}" for path in include]
-    with _environment("CUDA_PATH", str(root)):  # where compile_cuda looks for headers
-        try:
-            cubin = compile_cuda(source, "cubin", arch=arch, options=options, compiler="nvrtc")
-        except RuntimeError as error:
-            log = str(error).removeprefix("NVRTC compilation failed:").strip("\n \0")
-            message = f"source does not compile for {arch}:\n{log}"
-        else:
-            return bytes(cubin)
-    raise ValueError(message)  # outside of the except, so that no stack of TVM's hangs on it
-
-
-def architectures():
-    """The architectures that NVRTC compiles for.
-
-    >>> architectures()
-    ('sm_75', 'sm_80', 'sm_86', 'sm_87', 'sm_88', 'sm_89', 'sm_90', 'sm_90a', 'sm_100', ...)
-
-    A suffix `a` stands for code that uses what only this architecture has (on sm_90a: `wgmma`, TMA
-    multicast) and runs on no other; `f`, from sm_100, for what its family shares.
-
-    Returns:
-        A tuple of str.
-
-    Raises:
-        MissingError: NVRTC is not installed.
-    """
-    names = []
-    for number in _nvrtc()[1]:
-        suffixes = [""] + ["a"] * (number >= 90) + ["f"] * (number >= 100)
-        names += [f"sm_{number}{suffix}" for suffix in suffixes]
-    return tuple(names)
-
-
-def nvrtc_version():
-    """Version of NVRTC, such as (13, 5).
-
-    Raises:
-        MissingError: NVRTC is not installed.
-    """
-    return _nvrtc()[0]
-
-
-def disassemble(cubin):
+def disassemble(cubin: bytes) -> str:
     """The machine code of a cubin as text, one instruction a line.
 
     >>> print(disassemble(cubin))
@@ -131,10 +88,7 @@ def disassemble(cubin):
     return _inspect("nvdisasm", "-c", cubin)
 
 
-_OPCODE = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ +)?([A-Z][\w.]*)(?: `\((\S+)\))?")
-
-
-def instructions(sass):
+def instructions(sass: str) -> Counter[str]:
     """How often each instruction stands in a disassembly.
 
     >>> counts = instructions(disassemble(cubin))
@@ -153,19 +107,14 @@ def instructions(sass):
     Returns:
         A Counter from full opcodes, such as 'FADD.FTZ', to numbers.
     """
-    counts = Counter()
-    for section in re.split(r"^\.text\.\S+:$", sass, flags=re.MULTILINE)[1:]:
-        found, label, padding = [], None, False
-        for line in section.splitlines():
-            if match := _OPCODE.match(line):
-                opcode, to = match.groups()
-                padding = padding or (opcode == "BRA" and to is not None and to == label)
-                if not padding:
-                    found.append(opcode)
-                label = None
-            elif line.startswith(".L") and line.endswith(":"):
-                label, padding = line[:-1], False
-        counts.update(found)
+    counts: Counter[str] = Counter()
+    for section in sass_text.sections(sass):
+        padding, labels = False, set(section.labels.values())
+        for line in section.lines:
+            padding = padding and line.address not in labels
+            padding = padding or (line.opcode == "BRA" and section.target(line) == line.address)
+            if not padding:
+                counts[line.opcode] += 1
     return counts
 
 
@@ -188,7 +137,7 @@ class Resources:
     constant: int
 
 
-def resources(cubin):
+def resources(cubin: bytes) -> dict[str, Resources]:
     """Registers, shared memory and local memory of every kernel in a cubin.
 
     >>> resources(cubin)
@@ -217,7 +166,7 @@ def resources(cubin):
 
 
 @functools.cache
-def ensure_cuda_compiler():
+def ensure_cuda_compiler() -> None:
     """Make TVM compile for the GPU of this machine with pip packages alone.
 
     By itself TVM calls NVRTC with the headers of a toolkit, and fails on a machine that has a
@@ -233,7 +182,7 @@ def ensure_cuda_compiler():
     if "TVM_CUDA_COMPILE_MODE" in os.environ:
         return
     toolchain.headers()
-    _nvrtc()
+    nvrtc.nvrtc_version()
 
     import tvm.support.nvcc  # noqa: F401  registers the callback that is replaced here
     import tvm_ffi
@@ -241,79 +190,35 @@ def ensure_cuda_compiler():
     tvm_ffi.register_global_func("tvm_callback_cuda_compile", _compile_for_device, override=True)
 
 
-def _compile_for_device(source):
+def _compile_for_device(source: str) -> bytes:
     """What TVM calls with the source of a module, inside the scope of its target."""
     from tvm.support.nvcc import get_target_compute_version
     from tvm.target import Target
 
     version = get_target_compute_version(Target.current(allow_none=True))  # such as '9.0.a'
-    arch = "sm_" + version.replace(".", "")
-    _check_arch(arch)
-    return _compile(source, arch, 1)  # any will do to run it
+    return compile_cubin(source, "sm_" + version.replace(".", ""), agree=1)  # it is only run
 
 
-@functools.cache
-def _nvrtc():
-    """Version of NVRTC and the numbers of its architectures."""
-    try:
-        from cuda.bindings import nvrtc
-
-        error, *version = nvrtc.nvrtcVersion()
-        archs = nvrtc.nvrtcGetSupportedArchs()[1]
-    except ImportError as error:
-        raise _no_nvrtc("cuda-bindings is not installed") from error
-    except RuntimeError as error:  # cuda.pathfinder found no libnvrtc
-        raise _no_nvrtc("NVRTC is not installed") from error
-    if int(error) or version[0] < toolchain.CUDA_MAJOR:
-        old = f"NVRTC is {version[0]}.{version[1]}, and the headers want {toolchain.CUDA_MAJOR}"
-        raise _no_nvrtc(old, f"{toolchain.INSTALL_COMPILER} --upgrade")
-    return tuple(version), tuple(archs)
-
-
-def _no_nvrtc(missing, command=toolchain.INSTALL_COMPILER):
-    still = "CUDA source for any architecture, and kernels on OpenCL and the CPU"
-    return MissingError(missing, still, command)
-
-
-def _check_arch(arch):
-    if arch not in architectures():
-        version = ".".join(map(str, nvrtc_version()))
-        plain = ", ".join(name for name in architectures() if name[-1].isdigit())
-        raise ValueError(
-            f"arch is {arch!r}; NVRTC {version} compiles for {plain}, "
-            "with suffix 'a' from sm_90, with suffix 'f' from sm_100"
-        )
-
-
-def _inspect(name, option, cubin):
-    """Output of one of NVIDIA's tools on a cubin, which it reads from a file."""
+def _inspect(name: str, option: str, cubin: bytes) -> str:
+    """Output of one of NVIDIA's tools on a cubin, from the cache if it is there."""
     if not isinstance(cubin, bytes | bytearray) or cubin[:4] != b"\x7fELF":
         raise ValueError(
-            f"cubin is {bytes(cubin[:8])!r}…; the bytes of a cubin, an ELF file, are allowed"
+            f"cubin is {bytes(cubin[:8])!r}…; expected the bytes of a cubin, an ELF file"
             if isinstance(cubin, bytes | bytearray)
-            else f"cubin is {type(cubin).__name__}; bytes are allowed"
+            else f"cubin is {type(cubin).__name__}; expected bytes"
         )
-    program = toolchain.tool(name)
+    program, cubin = toolchain.tool(name), bytes(cubin)
+    key = (option, cubin, cache.file_identity(program))
+    return cache.remember(lambda: _output(program, option, cubin).encode(), *key).decode()
+
+
+def _output(program: Path, option: str, cubin: bytes) -> str:
+    """Output of a tool on a cubin, which it reads from a file."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         done = subprocess.run([program, option, file.name], capture_output=True, text=True)
     if done.returncode:
         reason = done.stderr.replace(file.name, "cubin").strip()
-        raise ValueError(f"cubin is not one that {name} reads: {reason}")
+        raise ValueError(f"cubin is not one that {program.name} reads: {reason}")
     return done.stdout
-
-
-@contextlib.contextmanager
-def _environment(name, value):
-    """An environment variable for the time of one call, put back as it was."""
-    with _LOCK:
-        before = os.environ.get(name)
-        os.environ[name] = value
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = before

@@ -257,10 +257,10 @@ def _opencl(name):
 
 def _nvrtc(name):
     found = _probe(
-        "from d2ltvm.compiler import cubin\n"
+        "from d2ltvm.compiler import nvrtc\n"
         "from d2ltvm.system import toolchain\n"
-        "answer = dict(root=str(toolchain.headers()[0]), version=cubin.nvrtc_version(),\n"
-        "              archs=[a for a in cubin.architectures() if a[-1].isdigit()])"
+        "answer = dict(root=str(toolchain.headers()[0]), version=nvrtc.nvrtc_version(),\n"
+        "              archs=[a for a in nvrtc.architectures() if a[-1].isdigit()])"
     )
     if "error" in found:
         still = "CUDA source for any architecture, and kernels on OpenCL and the CPU"
