@@ -7,12 +7,14 @@ import brute
 import nasty
 import numpy as np
 import pytest
-from tvm import te
+from tvm import te, tirx
+from tvm.script import tirx as T
 
 import d2ltvm
 from d2ltvm import schedules
 from d2ltvm.analysis import coalescing, index_exprs, traffic
 from d2ltvm.compiler import lowering
+from d2ltvm.compiler.ir import find
 
 
 def strided(n, stride, nt=64, dtype="float32"):
@@ -282,14 +284,121 @@ def test_touched_names_what_is_wrong():
         d2ltvm.touched(sch, "D")
     with pytest.raises(ValueError, match="no such access to A"):
         d2ltvm.touched(sch, "A", "write")
-    with pytest.raises(ValueError, match="the grid is"):
-        d2ltvm.touched(sch, "A", block=(5, 0, 0))
+    for block in ((5, 0, 0), (0, 0), None, (0.5, 0, 0), (-1, 0, 0)):
+        with pytest.raises(ValueError, match=r"block is .* expected three integers below those of"):
+            d2ltvm.touched(sch, "A", block=block)
+    with pytest.raises(ValueError, match="kind is 'reads'; expected 'read' or 'write'"):
+        d2ltvm.touched(sch, "A", "reads")
 
 
 def test_totals_and_table():
     table = d2ltvm.sectors(schedules.one_thread_each(1024))
     assert table.total("read") == (64, 256) and table.total("write") == (32, 128)
     assert "read A" in str(table) and "4.00" in str(table)
+    with pytest.raises(ValueError, match="kind is 'reads'; expected 'read' or 'write'"):
+        table.total("reads")
+    with pytest.raises(ValueError, match="scope is 'local'; expected 'global' or 'shared'"):
+        table.total("read", "local")
+
+
+@pytest.mark.parametrize("number", [1, -1, 0.5, "0"])
+def test_a_request_that_is_not_there_is_named(number):
+    with pytest.raises(ValueError, match=r"there is no read .* of 'A'; there are: read A"):
+        d2ltvm.warp_request(schedules.one_thread_each(64), "A", number=number)
+
+
+def shared_by_block():
+    """s[x * u]: the stride between lanes is the number of the block."""
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((8, 32), "float32"), C: T.Buffer((8, 32), "float32")):
+        for u in T.thread_binding(8, "blockIdx.x"):
+            for x in T.thread_binding(32, "threadIdx.x"):
+                s = T.alloc_buffer((256,), "float32", scope="shared")
+                for k in range(8):
+                    s[k * 32 + x] = A[u, x]
+                C[u, x] = s[x * u]
+
+    return main
+
+
+def test_a_shared_index_that_depends_on_the_block():
+    assert by_brute_force(shared_by_block())["s", "shared", "read", 4] == (8, 0, 13, 5)
+    assert as_written(shared_by_block()) == by_brute_force(shared_by_block())
+    (launched,) = traffic._launched(traffic._as_written(shared_by_block()))
+    assert len(launched.block_classes()[0]) == 8
+    for arch in ("sm_80", "sm_90"):
+        assert d2ltvm.traffic(shared_by_block(), arch).total("read", "shared") == (8, 13, 5)
+
+
+def test_buffers_and_loops_of_one_name_are_told_apart():
+    """Two arrays `s`, two loops `k` and two values `v`, of which only one is changed."""
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32")):
+        for x in T.thread_binding(32, "threadIdx.x"):
+            s = T.alloc_buffer((64,), "float32", scope="shared")
+            t = T.alloc_buffer((64,), "float32", scope="shared")
+            for k in range(2):
+                s[k * 32 + x] = A[k * 32 + x]
+            for k in range(2):
+                t[x * 2 + k] = A[x * 2]
+            for k in range(2):
+                C[k * 32 + x] = s[x * 2 + k] + t[x]
+
+    sch = main.with_attr("global_symbol", "main")
+    lowered = traffic._as_written(sch)
+    (function,) = lowered.device_functions.values()
+    found = as_written(sch)
+    assert found == by_brute_force(sch)
+    assert len({b.buffer.name for b in find(function.body, "AllocBuffer")}) == 2
+
+
+def test_a_condition_on_data_is_followed_where_it_decides_about_no_access():
+    A = te.placeholder((64,), name="A")
+    C = te.compute((64,), lambda i: te.if_then_else(A[i] > 0, A[i], 0.0), name="C")
+    leaky = te.compute((64,), lambda i: tirx.Select(A[i] > 0, 1.0, 2.0), name="C")
+    for last, counts in ((leaky, True), (C, False)):
+        sch = d2ltvm.schedule([A, last])
+        sch.bind(sch.get_loops(sch.get_sblock("C"))[0], "threadIdx.x")
+        if counts:
+            assert d2ltvm.traffic(sch).total("read") == (2, 8)
+        else:
+            with pytest.raises(NotImplementedError, match="cannot work out a"):
+                d2ltvm.traffic(sch)
+
+
+def rounds_of(many):
+    A, k = te.placeholder((32,), name="A"), te.reduce_axis((0, many), name="k")
+    C = te.compute((32,), lambda i: te.sum(A[(i + k) % 32], axis=k), name="C")
+    sch = d2ltvm.schedule([A, C])
+    sch.bind(sch.get_loops(sch.get_sblock("C"))[0], "threadIdx.x")
+    return sch
+
+
+def test_what_takes_too_long_is_refused(monkeypatch):
+    """Ten million rounds at once; many instructions when they have been followed for a while."""
+    message = "writes C in 10,000,000 rounds of its loops; machine code of up to 3,200,000"
+    start = time.process_time()
+    with pytest.raises(NotImplementedError, match=message):
+        d2ltvm.traffic(rounds_of(10**7), "sm_90")
+    assert time.process_time() - start < 5
+    monkeypatch.setattr("d2ltvm.analysis.sass_interpreter.MOST_WORK", 10**7)
+    with pytest.raises(NotImplementedError, match=r"^main_kernel has not ended after 1,9\d\d inst"):
+        d2ltvm.traffic(rounds_of(10**4), "sm_90")
+
+
+def test_a_launch_of_too_many_blocks_is_refused():
+    sch = schedules.one_thread_each(2**30, nt=32)
+    with pytest.raises(NotImplementedError, match=r"grid of \(33554432, 1, 1\); machine code"):
+        d2ltvm.traffic(sch, "sm_90")
+    assert d2ltvm.traffic(sch).total("write") == (2**25, 2**27)
+
+
+def test_a_variable_of_the_host_is_named():
+    body = tirx.Evaluate(tirx.Var("r", "int32") + 1)
+    with pytest.raises(NotImplementedError, match=r"^cannot work out r, which depends on data"):
+        index_exprs.convert(body.value, {})
 
 
 def test_an_index_that_depends_on_data_is_refused():

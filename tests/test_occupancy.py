@@ -1,5 +1,6 @@
 """Blocks on an SM, against figures worked out by hand from the CUDA guide's tables."""
 
+import numpy as np
 import pytest
 
 import d2ltvm
@@ -34,6 +35,12 @@ def test_waves():
     assert d2ltvm.occupancy("H200", 128, 128, grid=32).waves == 32 / (4 * 132)
 
 
+def test_narrow_integers_of_numpy_do_not_overflow():
+    found = d2ltvm.occupancy("H200", np.uint8(255), np.uint8(255), np.int16(0), np.int8(100))
+    assert found == d2ltvm.occupancy("H200", 255, 255, 0, 100)
+    assert found.blocks == 1 and found.waves == 100 / 132
+
+
 @pytest.mark.parametrize(
     "arguments, named",
     [
@@ -41,6 +48,12 @@ def test_waves():
         (("H200", 256, 256), "registers is 256"),
         (("T4", 256, 32, 65 * 1024), "shared is 66560"),
         (("K80", 256, 32), "K80"),
+        (("H200", 256.5, 32), "threads is 256.5; expected an integer, 1 to 1024 on H200"),
+        (("H200", "256", 32), "threads is '256'; expected an integer"),
+        (("H200", 256, 32, -1), "shared is -1; expected an integer, 0 to"),
+        (("H200", 256, 32, 0, -5), "grid is -5; expected an integer, 1 or more"),
+        (("H200", 256, 32, 0, (4, 0)), "grid is 0; expected an integer, 1 or more"),
+        (("H200", 256, 32, 0, 1.5), "grid is 1.5; expected an integer, 1 or more"),
     ],
 )
 def test_bad_input_is_named(arguments, named):

@@ -1,11 +1,17 @@
 """Where a kernel touches memory: its loads and stores, with their loops and guards."""
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 
 from d2ltvm.analysis import index_exprs
 from d2ltvm.analysis.index_exprs import Sum
+from d2ltvm.compiler.ir import find
+
+Node = Any  # a statement or an expression of TVM's
 
 SCOPES = {"": "global", "global": "global", "shared": "shared", "shared.dyn": "shared"}
 PRIVATE = ("local",)  # registers of a thread, which are no business of the memory
@@ -21,7 +27,7 @@ class Site:
     """One load or store in the kernel's code.
 
     Attributes:
-        tensor: name of the buffer.
+        tensor: name of the buffer, and `memory`, which two buffers of one name do not share.
         scope: 'global' or 'shared'.
         kind: 'read' or 'write'.
         itemsize: bytes of an element.
@@ -34,22 +40,23 @@ class Site:
     """
 
     tensor: str
+    memory: int
     scope: str
     kind: str
     itemsize: int
     lanes: int
     index: Sum
-    guards: tuple
-    loops: tuple
-    epoch: tuple
+    guards: tuple[Sum, ...]
+    loops: tuple[str, ...]
+    epoch: tuple[int, int]
 
     @property
-    def width(self):
+    def width(self) -> int:
         """Bytes that one thread moves."""
         return self.itemsize * self.lanes
 
     @property
-    def variables(self):
+    def variables(self) -> frozenset[str]:
         """Names of all variables that decide what it touches, and whether it does."""
         return self.index.variables.union(*(guard.variables for guard in self.guards))
 
@@ -60,46 +67,56 @@ class Walk:
     Attributes:
         sites: in the order of the code.
         extents: (first value, number of values) of each loop, by name.
-        written: names of the buffers that are written inside each loop, by its name.
+        written: memory that is written inside each loop, by its name.
         barriers: names of the loops with a barrier inside.
     """
 
-    def __init__(self, body):
-        self.sites, self.extents, self.written, self.barriers = [], {}, {}, set()
-        self._known, self._loops, self._guards = {}, (), ()
-        self._writes, self._syncs = {}, 0
+    def __init__(self, body: Node) -> None:
+        self.sites: list[Site] = []
+        self.extents: dict[str, tuple[int, int]] = {}
+        self.written: dict[str, set[int]] = {}
+        self.barriers: set[str] = set()
+        self._known: dict[int | str, Sum] = {}  # what stands for each variable, by its hash
+        self._loops: tuple[str, ...] = ()
+        self._guards: tuple[Sum, ...] = ()
+        self._views: dict[int, int] = {}  # of buffers that are another one's memory
+        self._writes: dict[int, int] = {}
+        self._syncs = 0
         self._statement(body)
 
-    def _statement(self, node):
+    def _statement(self, node: Node) -> None:
         handler = getattr(self, "_do_" + type(node).__name__, None)
         if handler is None:
             raise NotImplementedError(f"cannot follow a {type(node).__name__}: {short(node)}")
         handler(node)
 
-    def _do_SeqStmt(self, node):
+    def _do_SeqStmt(self, node: Node) -> None:
         for part in node.seq:
             self._statement(part)
 
-    def _do_DeclBuffer(self, node):
+    def _do_AllocBuffer(self, node: Node) -> None:
         pass
 
-    _do_AllocBuffer = _do_DeclBuffer
+    def _do_DeclBuffer(self, node: Node) -> None:
+        data = node.data.args[0] if hasattr(node.data, "args") else node.data
+        self._views[hash(node.buffer)] = self._memory(data)
 
-    def _do_AttrStmt(self, node):
+    def _memory(self, buffer: Node) -> int:
+        return self._views.get(hash(buffer), hash(buffer))
+
+    def _do_AttrStmt(self, node: Node) -> None:
         if node.attr_key == "thread_extent":
-            self._known[node.node.var.name] = index_exprs.variable(node.node.thread_tag)
+            self._known[hash(node.node.var)] = index_exprs.variable(node.node.thread_tag)
             if node.node.thread_tag == "threadIdx.x":
                 self._lane = node.node.var
         self._statement(node.body)
 
-    def _do_Bind(self, node):
+    def _do_Bind(self, node: Node) -> None:
         self._expression(node.value)
-        try:
-            self._known[node.var.name] = index_exprs.convert(node.value, self._known)
-        except NotImplementedError:
-            self._known.pop(node.var.name, None)  # a float, say; an index that needs it complains
+        with contextlib.suppress(NotImplementedError):  # a float, say; who needs it complains
+            self._known[hash(node.var)] = index_exprs.convert(node.value, self._known)
 
-    def _do_IfThenElse(self, node):
+    def _do_IfThenElse(self, node: Node) -> None:
         condition = index_exprs.convert(node.condition, self._known)
         outer = self._guards
         self._guards = (*outer, *index_exprs.conjunction(condition))
@@ -109,33 +126,33 @@ class Walk:
             self._statement(node.else_case)
         self._guards = outer
 
-    def _do_For(self, node):
-        first, count = (index_exprs.convert(e, self._known) for e in (node.min, node.extent))
-        if first.terms or count.terms:
+    def _do_For(self, node: Node) -> None:
+        parts = (node.min, node.extent, *([node.step] if node.step is not None else []))
+        first, count, *step = (index_exprs.convert(e, self._known) for e in parts)
+        if count.terms or any(s.terms for s in step):
             raise NotImplementedError(f"the loop over {node.loop_var.name} has no fixed length")
+        every = step[0].const if step else 1
+        many = -(-count.const // every)
+        if many < 1:
+            return
         name = f"{node.loop_var.name}#{len(self.extents)}"
-        self.extents[name], self.written[name] = (first.const, count.const), set()
-        before, outer = self._known.get(node.loop_var.name), self._loops
-        only = count.const == 1
-        self._known[node.loop_var.name] = first if only else index_exprs.variable(name)
-        self._loops = outer if only else (*outer, name)
+        self.extents[name], self.written[name] = (0, many), set()
+        place, outer = index_exprs.variable(name).times(every), self._loops
+        self._known[hash(node.loop_var)] = first if many == 1 else first + place
+        self._loops = outer if many == 1 else (*outer, name)
         self._statement(node.body)
         self._loops = outer
-        if before is None:
-            del self._known[node.loop_var.name]
-        else:
-            self._known[node.loop_var.name] = before
 
-    def _do_BufferStore(self, node):
+    def _do_BufferStore(self, node: Node) -> None:
         self._expression(node.value)
         for index in node.indices:
             self._expression(index)
         self._site(node.buffer, node.indices, "write")
 
-    def _do_Evaluate(self, node):
+    def _do_Evaluate(self, node: Node) -> None:
         self._expression(node.value)
 
-    def _expression(self, node):
+    def _expression(self, node: Node) -> None:
         """Loads inside of an expression, each with the conditions under which it is worked out."""
         kind = type(node).__name__
         if kind == "TensorLoad":
@@ -144,22 +161,35 @@ class Walk:
             self._site(node.source, node.indices, "read")
         elif parts := index_exprs.choice(node):
             self._choice(*parts)
+        elif kind in ("And", "Or"):
+            self._both(node.a, node.b, kind == "And")
         elif kind == "Call":
             self._call(node)
         else:
             for child in _children(node):
                 self._expression(child)
 
-    def _choice(self, condition, then, other):
+    def _choice(self, condition: Node, then: Node, other: Node) -> None:
         self._expression(condition)
-        outer, met = self._guards, index_exprs.convert(condition, self._known)
-        self._guards = (*outer, *index_exprs.conjunction(met))
-        self._expression(then)
-        self._guards = (*outer, _negated(met))
-        self._expression(other)
+        if _reaches(then) or _reaches(other):
+            met = index_exprs.convert(condition, self._known)
+            self._where(index_exprs.conjunction(met), then)
+            self._where([_negated(met)], other)
+
+    def _where(self, guards: list[Sum], node: Node) -> None:
+        """An expression that is worked out under conditions."""
+        outer, self._guards = self._guards, (*self._guards, *guards)
+        self._expression(node)
         self._guards = outer
 
-    def _call(self, node):
+    def _both(self, first: Node, second: Node, wanted: bool) -> None:
+        """`a and b`, or `a or b`: as in C, b is worked out only where it matters."""
+        self._expression(first)
+        if _reaches(second):
+            met = index_exprs.convert(first, self._known)
+            self._where(index_exprs.conjunction(met) if wanted else [_negated(met)], second)
+
+    def _call(self, node: Node) -> None:
         name = node.op.name.rpartition(".")[2]
         if name == "tvm_storage_sync":
             self.barriers.update(self._loops)
@@ -174,7 +204,7 @@ class Walk:
             if isinstance(argument, tvm.ir.Expr):
                 self._expression(argument)
 
-    def _fragment(self, name, args):
+    def _fragment(self, name: str, args: list[Node]) -> None:
         """What a fragment's load or store accesses: 16 bytes a lane, or four times 8.
 
         `ldmatrix` says so; wmma leaves it to the compiler, which makes `ldmatrix` of its loads, and
@@ -192,12 +222,12 @@ class Walk:
             for column in (lane % 4 * 2, lane % 4 * 2 + 8):
                 self._through(pointer, row * stride + column, 2, "write")
 
-    def _through(self, pointer, place, lanes, kind):
+    def _through(self, pointer: Node, place: Node, lanes: int, kind: str) -> None:
         """An access of neighbouring elements at a place behind a `tvm_access_ptr`."""
         _, data, offset, *_ = pointer.args
         self._site(data.args[0], [tvm.tirx.Ramp(offset + place, 1, lanes)], kind)
 
-    def _site(self, buffer, index, kind):
+    def _site(self, buffer: Node, index: Sequence[Node], kind: str) -> None:
         scope = buffer.ty.storage_scope
         if scope in PRIVATE:
             return
@@ -206,15 +236,17 @@ class Walk:
         if len(index) != 1:
             raise NotImplementedError(f"{buffer.name} has {len(index)} indices; one is expected")
         first, lanes = self._span(index[0])
+        memory = self._memory(buffer)
         if kind == "write":
-            self._writes[buffer.name] = self._writes.get(buffer.name, 0) + 1
+            self._writes[memory] = self._writes.get(memory, 0) + 1
             for loop in self._loops:
-                self.written[loop].add(buffer.name)
+                self.written[loop].add(memory)
         syncs = self._syncs if SCOPES[scope] == "shared" else 0
-        epoch = (self._writes.get(buffer.name, 0), syncs)
+        epoch = (self._writes.get(memory, 0), syncs)
         self.sites.append(
             Site(
                 tensor=buffer.name,
+                memory=memory,
                 scope=SCOPES[scope],
                 kind=kind,
                 itemsize=_itemsize(buffer),
@@ -226,9 +258,9 @@ class Walk:
             )
         )
 
-    def _span(self, index):
+    def _span(self, index: Node) -> tuple[Sum, int]:
         """First element and number of neighbouring elements of an access."""
-        lanes = tvm.DataType(str(index.ty.dtype)).lanes
+        lanes = int(tvm.DataType(str(index.ty.dtype)).lanes)
         at = [
             index_exprs.convert(index, {**self._known, index_exprs.LANE: index_exprs.constant(k)})
             for k in range(lanes)
@@ -240,11 +272,16 @@ class Walk:
         return at[0], lanes
 
 
-def _negated(condition):
+def _reaches(node: Node) -> bool:
+    """Whether an expression loads from memory that is not a thread's own."""
+    return any(load.source.ty.storage_scope not in PRIVATE for load in find(node, "TensorLoad"))
+
+
+def _negated(condition: Sum) -> Sum:
     return Sum(frozenset([(index_exprs.Op("Not", (condition,)), 1)]))
 
 
-def _children(node):
+def _children(node: Node) -> Iterator[Node]:
     """The expressions directly below one that is neither a load, a choice nor a call."""
     for field in ("a", "b", "value", "base", "stride"):
         child = getattr(node, field, None)
@@ -252,11 +289,11 @@ def _children(node):
             yield child
 
 
-def _itemsize(buffer):
-    return tvm.DataType(str(buffer.dtype)).itemsize
+def _itemsize(buffer: Node) -> int:
+    return int(tvm.DataType(str(buffer.dtype)).itemsize)
 
 
-def short(node):
+def short(node: Node) -> str:
     """A statement or expression as one line, cut off where it is long."""
     text = " ".join(str(node).split())
     return text if len(text) < 100 else text[:97] + "..."

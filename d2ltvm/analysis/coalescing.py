@@ -1,10 +1,16 @@
 """What the warps of a launch ask for at one place in a kernel, address by address."""
 
 import math
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from d2ltvm.analysis import index_exprs
+from d2ltvm.analysis.accesses import Site, Walk
+from d2ltvm.analysis.index_exprs import Sum
+from d2ltvm.compiler.lowering import Launch
 
 WARP = 32
 LINE = 128  # bytes of a line of the L1 cache. Source: as for the sector
@@ -12,36 +18,41 @@ SECTOR = 32  # bytes. Source: CUDA C++ Best Practices Guide, "Coalesced Access t
 BANKS = 32  # of 4 bytes. Source: CUDA C++ Programming Guide, "Shared Memory" of 5.x and newer
 WORD = 4
 AT_ONCE = 2**22  # addresses looked at together, which bounds the memory
+MOST_BLOCKS = 2**24  # looked at together; likewise
+
+Array = npt.NDArray[Any]
+Point = dict[str | int, Any]  # numbers or arrays by a variable's name, or a shift's number
 
 
 class Launched:
     """A kernel with its launch: what each load and store makes its warps ask for.
 
     Args:
-        walk: a `sites.Walk` over the kernel.
+        walk: a `accesses.Walk` over the kernel.
         launch: its `lowering.Launch`.
     """
 
-    def __init__(self, walk, launch):
+    def __init__(self, walk: Walk, launch: Launch) -> None:
         self.walk, self.launch = walk, launch
         threads = math.prod(launch.block)
         lanes = -(-threads // WARP) * WARP  # the last warp is filled up
         thread = np.arange(lanes)
-        self.valid, self._inner = thread < threads, {}
+        self.valid = thread < threads
+        self._inner: dict[str, Array] = {}
         for axis, size in zip("xyz", launch.block, strict=True):
             self._inner[f"threadIdx.{axis}"], thread = thread % size, thread // size
         blocks = {f"blockIdx.{a}": (0, g) for a, g in zip("xyz", launch.grid, strict=True)}
         self.extents = {**walk.extents, **blocks}
-        self._known = {}
+        self._known: dict[Any, Any] = {}
 
-    def requests(self, site, rounds):
+    def requests(self, site: Site, rounds: Collection[str]) -> Iterator[tuple[Array, Array, Array]]:
         """The addresses that warps ask for at a site, each pattern once, and how often.
 
         Two patterns that differ by a whole number of lines (in shared memory: of words) cost the
         same and count as one, so addresses are right up to that.
 
         Args:
-            site: a `sites.Site`.
+            site: a `accesses.Site`.
             rounds: names of the loops around it in whose every round it happens.
 
         Yields:
@@ -54,7 +65,7 @@ class Launched:
         often = math.prod(self.extents[name][1] for name in (blocks | set(rounds)) - met)
         step = max(1, AT_ONCE // len(self.valid))
         for k in range(0, len(values), step):
-            point = {j: column[:, None] for j, column in enumerate(values[k : k + step].T)}
+            point: Point = {j: column[:, None] for j, column in enumerate(values[k : k + step].T)}
             point.update(self._inner)
             first, active = self._evaluated(index, guards, point, len(counts[k : k + step]))
             first = first * site.itemsize
@@ -62,11 +73,11 @@ class Launched:
             many = np.repeat(counts[k : k + step], len(self.valid) // WARP) * often
             yield first.reshape(-1, WARP), active.reshape(-1, WARP), many
 
-    def addresses(self, site, block):
+    def addresses(self, site: Site, block: tuple[int, ...]) -> Iterator[Array]:
         """The elements that a block accesses at a site, one by one.
 
         Args:
-            site: a `sites.Site`.
+            site: a `accesses.Site`.
             block: blockIdx.x, .y and .z.
 
         Yields:
@@ -77,7 +88,7 @@ class Launched:
         if rounds * len(self.valid) > AT_ONCE:
             raise NotImplementedError(f"a block reaches {site.tensor} in {rounds} rounds")
         numbers = np.indices([count for _, count in extents]).reshape(len(extents), rounds)
-        point = {
+        point: Point = {
             loop: first + column[:, None]
             for loop, (first, _), column in zip(site.loops, extents, numbers, strict=True)
         }
@@ -87,7 +98,9 @@ class Launched:
         for lane in range(site.lanes):
             yield first[active] + lane
 
-    def _evaluated(self, index, guards, point, rows):
+    def _evaluated(
+        self, index: Sum, guards: Collection[Sum], point: Point, rows: int
+    ) -> tuple[Array, Array]:
         """An index and whether all guards hold, for each row of a point and each thread."""
         shape = (rows, len(self.valid))
         active = np.broadcast_to(self.valid, shape)
@@ -95,22 +108,26 @@ class Launched:
             active = active & np.asarray(index_exprs.evaluate(guard, point), bool)
         return np.broadcast_to(index_exprs.evaluate(index, point), shape), active
 
-    def block_classes(self):
+    def block_classes(self) -> tuple[Array, Array]:
         """One block of each kind, and how many there are.
 
         Two blocks are of one kind where every guard has the same outcome in every round, and every
-        address differs by a whole number of lines.
+        address differs by a whole number of lines, in shared memory of words.
 
         Returns:
             blocks: blockIdx.x, .y and .z of one of each kind; of shape (kinds, 3).
             counts: of shape (kinds,).
         """
+        if math.prod(self.launch.grid) > MOST_BLOCKS:
+            raise NotImplementedError(
+                f"{self.launch.name} has a grid of {self.launch.grid}; machine code of up to "
+                f"{MOST_BLOCKS:,} blocks is followed"
+            )
         grid = np.indices(self.launch.grid).reshape(3, -1)
         point = {f"blockIdx.{axis}": numbers for axis, numbers in zip("xyz", grid, strict=True)}
-        shifts = []
+        shifts: list[index_exprs.Shift] = []
         for site in self.walk.sites:
-            if site.scope == "global":
-                index_exprs.take_apart(site.index, self._inner, shifts, _unit(site))
+            index_exprs.take_apart(site.index, self._inner, shifts, _unit(site))
             for guard in site.guards:
                 index_exprs.take_apart(guard, self._inner, shifts)
         parts = {p: None for s in shifts for p in index_exprs.in_blocks(s, point, self.extents)}
@@ -120,27 +137,27 @@ class Launched:
         _, first, counts = np.unique(rows, axis=1, return_index=True, return_counts=True)
         return grid[:, first].T, counts
 
-    def _patterns(self, *key):
+    def _patterns(self, *key: Any) -> Any:
         """Index and guards with outer parts replaced, those parts' values, and their counts."""
         if key not in self._known:
             self._known[key] = self._taken_apart(*key)
         return self._known[key]
 
-    def _taken_apart(self, index, guards, modulus):
-        shifts = []
+    def _taken_apart(self, index: Sum, guards: tuple[Sum, ...], modulus: int) -> Any:
+        shifts: list[index_exprs.Shift] = []
         index = index_exprs.take_apart(index, self._inner, shifts, modulus)
-        guards = [index_exprs.take_apart(guard, self._inner, shifts) for guard in guards]
+        guards = tuple(index_exprs.take_apart(guard, self._inner, shifts) for guard in guards)
         met = frozenset().union(*(shift.outer.variables for shift in shifts))
         values, counts = index_exprs.combinations(shifts, self.extents)
         return values, counts, index, guards, met
 
 
-def _unit(site):
+def _unit(site: Site) -> int:
     """Elements by which a shift of all addresses costs nothing: a line, or a word of a bank."""
     return max(1, (LINE if site.scope == "global" else WORD) // site.itemsize)
 
 
-def sectors(first, active, width, size=SECTOR):
+def sectors(first: Array, active: Array, width: int, size: int = SECTOR) -> Array:
     """Sectors of global memory that each request touches.
 
     Args:
@@ -153,10 +170,11 @@ def sectors(first, active, width, size=SECTOR):
         An array with a number for each request.
     """
     ends = [np.where(active, byte // size, -1) for byte in (first, first + width - 1)]
-    return _distinct(np.concatenate(ends, axis=1))[1].sum(axis=1)
+    _, new = _distinct(np.concatenate(ends, axis=1))
+    return np.asarray(new.sum(axis=1))
 
 
-def wavefronts(first, active, width, kind="read"):
+def wavefronts(first: Array, active: Array, width: int, kind: str = "read") -> tuple[Array, Array]:
     """Passes over the 32 banks of shared memory that each request takes.
 
     The lanes of a request are served in groups of 128 bytes: all 32 with up to 4 bytes each, 16
@@ -192,7 +210,7 @@ def wavefronts(first, active, width, kind="read"):
     return passes[0], passes[1]
 
 
-def _passes(first, active, width):
+def _passes(first: Array, active: Array, width: int) -> Array:
     """Passes that groups of lanes take which are served together."""
     start = np.where(active, first // WORD, -1)
     parts = [np.where(active, start + k, -1) for k in range(max(1, width // WORD))]
@@ -200,17 +218,17 @@ def _passes(first, active, width):
     row, _ = np.nonzero(new)
     bank = words[new] % BANKS
     counts = np.bincount(row * BANKS + bank, minlength=len(words) * BANKS)
-    return counts.reshape(-1, BANKS).max(axis=1)
+    return np.asarray(counts.reshape(-1, BANKS).max(axis=1))
 
 
-def _pairs(first, active, distance):
+def _pairs(first: Array, active: Array, distance: int) -> Array:
     """Whether each active lane asks for the same as the active lane `distance` away."""
     other = np.arange(WARP) ^ distance
     both = active & active[:, other]
-    return ((first == first[:, other]) | ~both).all(axis=1)
+    return np.asarray(((first == first[:, other]) | ~both).all(axis=1))
 
 
-def _distinct(values):
+def _distinct(values: Array) -> tuple[Array, Array]:
     """Each row sorted, and marks at the first of equal values; -1 is no value."""
     values = np.sort(values, axis=1)
     return values, (np.diff(values, axis=1, prepend=-1) != 0) & (values >= 0)

@@ -9,12 +9,15 @@ rounds of loops shift all addresses alike, and need to be looked at once.
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+Array = npt.NDArray[Any]
+Extents = Mapping[str, tuple[int, int]]  # first value and number of values, by name
 MOST_ROWS = 2**20  # combinations of blocks and rounds looked at together, which bounds the memory
 MOST_ROUNDS = 2**27  # combinations of variables that an index divides: beyond it takes minutes
 
@@ -23,21 +26,21 @@ MOST_ROUNDS = 2**27  # combinations of variables that an index divides: beyond i
 class Sum:
     """`const + Σ coefficient · atom`; `terms` is a frozenset of (atom, coefficient)."""
 
-    terms: frozenset = frozenset()
+    terms: frozenset[tuple[Any, int]] = frozenset()
     const: int = 0
 
     @functools.cached_property
-    def variables(self):
+    def variables(self) -> frozenset[str]:
         """Names of the variables that it depends on."""
         return frozenset().union(*(_variables(atom) for atom, _ in self.terms))
 
-    def __add__(self, other):
+    def __add__(self, other: "Sum") -> "Sum":
         terms = dict(self.terms)
         for atom, coefficient in other.terms:
             terms[atom] = terms.get(atom, 0) + coefficient
         return Sum(frozenset((a, c) for a, c in terms.items() if c), self.const + other.const)
 
-    def times(self, factor):
+    def times(self, factor: int) -> "Sum":
         """The sum times an int."""
         if factor == 0:
             return Sum()
@@ -49,10 +52,10 @@ class Op:
     """An operation on sums that is not one: `name` is a key of `OPERATIONS`."""
 
     name: str
-    args: tuple
+    args: tuple[Sum, ...]
 
     @functools.cached_property
-    def variables(self):
+    def variables(self) -> frozenset[str]:
         """Names of the variables that it depends on."""
         return frozenset().union(*(arg.variables for arg in self.args))
 
@@ -82,12 +85,12 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 
 
-def constant(value):
+def constant(value: Any) -> Sum:
     """A sum that is a number."""
     return Sum(const=int(value))
 
 
-def variable(name):
+def variable(name: str) -> Sum:
     """A sum that is a variable."""
     return Sum(frozenset([(name, 1)]))
 
@@ -95,12 +98,12 @@ def variable(name):
 LANE = "lane of a vector"  # what stands for its number in the environment of `convert`
 
 
-def convert(expression, environment):
+def convert(expression: Any, environment: Mapping[int | str, Sum]) -> Sum:
     """A TVM expression as a `Sum`.
 
     Args:
         expression: an integer or a condition of TVM's.
-        environment: the `Sum` that stands for each variable, by its name.
+        environment: the `Sum` that stands for each variable, by its hash.
 
     Raises:
         NotImplementedError: the expression holds something else, such as a load.
@@ -108,8 +111,12 @@ def convert(expression, environment):
     kind = type(expression).__name__
     if kind in ("IntImm", "Bool"):
         return constant(expression.value)
-    if kind == "Var" and expression.name in environment:
-        return environment[expression.name]
+    if kind == "Var":
+        if hash(expression) not in environment:
+            raise NotImplementedError(
+                f"cannot work out {expression.name}, which depends on data or on the host"
+            )
+        return environment[hash(expression)]
     if kind in ("Cast", "Broadcast"):
         return convert(expression.value, environment)
     if kind == "Ramp":  # a vector of indices, of which the environment says which one is meant
@@ -127,10 +134,10 @@ def convert(expression, environment):
             return a + b.times(-1)
         if kind in OPERATIONS:
             return _apply(kind, [a, b])
-    raise NotImplementedError(f"cannot work out a {kind}: {expression}")
+    raise NotImplementedError(f"cannot work out a {kind}: {' '.join(str(expression).split())}")
 
 
-def choice(expression):
+def choice(expression: Any) -> tuple[Any, Any, Any] | None:
     """Condition and both results of a choice between two values; None for anything else."""
     kind = type(expression).__name__
     if kind == "Select":
@@ -140,7 +147,7 @@ def choice(expression):
     return None
 
 
-def _apply(name, args):
+def _apply(name: str, args: list[Sum]) -> Sum:
     """An operation on sums, as a sum: worked out, distributed, or as an atom."""
     if all(not arg.terms for arg in args):
         return constant(OPERATIONS[name](*(arg.const for arg in args)))
@@ -154,7 +161,7 @@ def _apply(name, args):
     return Sum(frozenset([(Op(name, tuple(args)), 1)]))
 
 
-def conjunction(condition):
+def conjunction(condition: Sum) -> list[Sum]:
     """The conditions that hold where this one does: `a and b` taken apart."""
     if len(condition.terms) == 1 and condition.const == 0:
         ((atom, coefficient),) = condition.terms
@@ -173,9 +180,9 @@ class Shift:
 
     outer: Sum
     modulus: int = 0
-    limits: tuple | None = None
+    limits: tuple[int, int] | None = None
 
-    def value(self, point):
+    def value(self, point: Mapping[Any, Any]) -> Any:
         """As much of it as is needed, for arrays by the names of its variables."""
         value = evaluate(self.outer, point)
         if self.modulus:
@@ -183,7 +190,13 @@ class Shift:
         return np.clip(value, *self.limits) if self.limits else value
 
 
-def take_apart(expression, inner, shifts, modulus=0, compared=False):
+def take_apart(
+    expression: Sum,
+    inner: Mapping[str, Array],
+    shifts: list[Shift],
+    modulus: int = 0,
+    compared: bool = False,
+) -> Sum:
     """The expression with its outer parts replaced by references to `shifts`.
 
     Args:
@@ -196,7 +209,8 @@ def take_apart(expression, inner, shifts, modulus=0, compared=False):
     Returns:
         A `Sum` in the variables of the threads and in integers, which stand for `shifts[k]`.
     """
-    outer, terms = Sum(), {}
+    outer = Sum()
+    terms: dict[Any, int] = {}
     for atom, coefficient in expression.terms:
         if not _variables(atom) & inner.keys():
             outer += Sum(frozenset([(atom, coefficient)]))
@@ -224,19 +238,19 @@ def take_apart(expression, inner, shifts, modulus=0, compared=False):
     return Sum(frozenset(terms.items()), expression.const)
 
 
-def _outer(expression, inner):
+def _outer(expression: Sum, inner: Mapping[str, Array]) -> Sum:
     """The part of a sum that depends on no variable of the threads."""
     terms = ((a, c) for a, c in expression.terms if not _variables(a) & inner.keys())
     return Sum(frozenset(terms))
 
 
-def _limits(expression, values):
+def _limits(expression: Sum, values: Mapping[str, Array]) -> tuple[int, int]:
     """Beyond what an addend decides a comparison of the expression with 0 for every thread."""
     value = evaluate(expression, values)
     return -int(np.max(value)) - 1, -int(np.min(value)) + 1
 
 
-def _modulus(atom):
+def _modulus(atom: Op) -> int:
     """Of what number only the remainder matters of the first argument's outer part, or 0."""
     if atom.name in ("FloorMod", "FloorDiv") and not atom.args[1].terms:
         return abs(atom.args[1].const)
@@ -246,7 +260,7 @@ def _modulus(atom):
     return 0
 
 
-def evaluate(expression, values):
+def evaluate(expression: Sum, values: Mapping[Any, Any]) -> Any:
     """The expression's value, for ints or arrays by atom: a variable's name or a shift's number."""
     total = expression.const
     for atom, coefficient in expression.terms:
@@ -258,7 +272,7 @@ def evaluate(expression, values):
     return total
 
 
-def in_blocks(shift, blocks, extents):
+def in_blocks(shift: Shift, blocks: Mapping[str, Array], extents: Extents) -> list[Shift]:
     """What of a shift depends on the block alone: a list of `Shift`.
 
     Args:
@@ -266,7 +280,9 @@ def in_blocks(shift, blocks, extents):
         blocks: names of the blocks' variables.
         extents: (first value, number of values) of each variable, by name.
     """
-    own, others, mixed = {}, {}, set()
+    own: dict[Any, int] = {}
+    others: dict[Any, int] = {}
+    mixed: set[str] = set()
     for atom, coefficient in shift.outer.terms:
         names = _variables(atom)
         if names <= blocks.keys():
@@ -289,7 +305,7 @@ def in_blocks(shift, blocks, extents):
     return found
 
 
-def combinations(shifts, extents):
+def combinations(shifts: Sequence[Shift], extents: Extents) -> tuple[Array, Array]:
     """How often each combination of the shifts' values occurs over all blocks and rounds.
 
     Args:
@@ -316,9 +332,9 @@ def combinations(shifts, extents):
     return _unique(values, counts)
 
 
-def _groups(shifts):
+def _groups(shifts: Sequence[Shift]) -> list[set[str]]:
     """The outer variables, in sets that occur together in an atom and cannot be kept apart."""
-    groups = []
+    groups: list[set[str]] = []
     for shift in shifts:
         for atom, _ in shift.outer.terms:
             together = set(_variables(atom))
@@ -327,7 +343,9 @@ def _groups(shifts):
     return groups
 
 
-def _contributions(group, shifts, extents):
+def _contributions(
+    group: set[str], shifts: Sequence[Shift], extents: Extents
+) -> tuple[Array, Array]:
     """What every combination of the group's variables adds to each shift, and how often."""
     names = sorted(group)
     first, sizes = zip(*(extents[name] for name in names), strict=True)
@@ -347,14 +365,14 @@ def _contributions(group, shifts, extents):
     return _unique(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _reduced(values, shifts):
+def _reduced(values: Array, shifts: Sequence[Shift]) -> Array:
     for k, shift in enumerate(shifts):
         if shift.modulus:
             values[..., k] %= shift.modulus
     return values
 
 
-def _unique(values, counts):
+def _unique(values: Array, counts: Array) -> tuple[Array, Array]:
     if values.shape[1] == 0:
         return values[:1], counts.sum(keepdims=True)
     low = values.min(axis=0)
@@ -370,5 +388,5 @@ def _unique(values, counts):
     return values[first], total
 
 
-def _variables(atom):
+def _variables(atom: str | Op) -> frozenset[str]:
     return frozenset([atom]) if isinstance(atom, str) else atom.variables

@@ -2,6 +2,9 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from d2ltvm.analysis.coalescing import WARP
 from d2ltvm.compiler import cubin
@@ -34,7 +37,13 @@ class Occupancy:
     waves: float | None = None
 
 
-def occupancy(gpu, threads, registers, shared=0, grid=None):
+def occupancy(
+    gpu: str,
+    threads: int,
+    registers: int,
+    shared: int = 0,
+    grid: int | tuple[int, ...] | None = None,
+) -> Occupancy:
     """How many blocks of a kernel an SM can hold.
 
     >>> d2ltvm.occupancy("H200", threads=256, registers=64)
@@ -54,13 +63,14 @@ def occupancy(gpu, threads, registers, shared=0, grid=None):
         ValueError: the GPU is not known, or a number is out of its range.
     """
     chip = chips.chip(gpu)
-    for name, value, low, high in (
-        ("threads", threads, 1, 1024),
-        ("registers", registers, 1, 255),
-        ("shared", shared, 0, chip.shared_block_kib * 1024),
-    ):
-        if not low <= value <= high:
-            raise ValueError(f"{name} is {value!r}; {low} to {high} is allowed on {chip.name}")
+    threads, registers, shared = (
+        _integer(name, value, low, high, chip.name)
+        for name, value, low, high in (
+            ("threads", threads, 1, 1024),
+            ("registers", registers, 1, 255),
+            ("shared", shared, 0, chip.shared_block_kib * 1024),
+        )
+    )
     warps = math.ceil(threads / WARP)
     a_warp = _up(registers * WARP, REGISTER_PIECE)
     fit = chip.registers_kib * 1024 // 4 // a_warp // WARP_PIECE * WARP_PIECE
@@ -72,13 +82,22 @@ def occupancy(gpu, threads, registers, shared=0, grid=None):
         "registers": fit // warps,
         "shared memory": chip.shared_kib * 1024 // a_block if a_block else chip.max_blocks,
     }
-    limit = min(limits, key=limits.get)
+    limit = min(limits, key=lambda what: limits[what])
     blocks = limits[limit]
     waves = None
-    if grid is not None and blocks:
-        waves = math.prod(grid if isinstance(grid, tuple) else (grid,)) / (blocks * chip.sms)
+    if grid is not None:
+        sizes = [_integer("grid", size, 1, None, chip.name) for size in np.atleast_1d(grid)]
+        waves = math.prod(sizes) / (blocks * chip.sms) if blocks else None
     return Occupancy(blocks, blocks * warps, blocks * warps * WARP / chip.max_threads, limit, waves)
 
 
-def _up(value, piece):
+def _integer(name: str, value: Any, low: int, high: int | None, gpu: str) -> int:
+    """The value as an int of Python, which does not overflow."""
+    if not isinstance(value, (int, np.integer)) or value < low or (high and value > high):
+        wanted = f"{low} to {high}" if high else f"{low} or more"
+        raise ValueError(f"{name} is {value!r}; expected an integer, {wanted} on {gpu}")
+    return int(value)
+
+
+def _up(value: int, piece: int) -> int:
     return math.ceil(value / piece) * piece

@@ -1,7 +1,9 @@
 """A kernel on one page: what it takes, what it moves, and how fast it can be at best."""
 
 import math
+import re
 from dataclasses import dataclass
+from typing import Any
 
 from d2ltvm.analysis import traffic
 from d2ltvm.analysis.occupancy import Occupancy, occupancy
@@ -19,7 +21,9 @@ class Report:
         resources: its `Resources`.
         occupancy: the `Occupancy` that follows from these.
         shared: bytes of shared memory of a block.
-        traffic: the `Table` of its machine code.
+        traffic: the `Table` of its machine code; None of a kernel in TIRx, whose copies and
+            products no address in a register shows.
+        tensorcores: whether TensorCores do its products.
         flop: floating-point operations of the launch; None where nobody said.
         bytes: of the tensors it takes: what has to move between memory and chip at least.
     """
@@ -29,41 +33,48 @@ class Report:
     resources: cubin.Resources
     occupancy: Occupancy
     shared: int
-    traffic: traffic.Table
+    traffic: traffic.Table | None
+    tensorcores: bool
     flop: float | None
     bytes: int
 
     @property
-    def intensity(self):
+    def intensity(self) -> float | None:
         """FLOP per byte of device memory, at best; None without `flop`."""
         return self.flop / self.bytes if self.flop else None
 
     @property
-    def wavefronts(self):
-        """Cycles that the data path of L1 and shared memory is busy, of all SMs together.
+    def wavefronts(self) -> int | None:
+        """Cycles that the data path of L1 and shared memory is busy, of all SMs together; or None.
 
         A line of 128 bytes takes one, and so does a pass over the banks of shared memory.
         """
+        if self.traffic is None:
+            return None
         return sum(t.lines + t.wavefronts for t in self.traffic)
 
     @property
-    def seconds(self):
-        """The least time by each ceiling: a dict of float by 'FP32', 'L1 and shared', 'memory'."""
-        clock = self.chip.boost_ghz * 1e9
-        least = {
-            "L1 and shared": self.wavefronts / (self.chip.sms * clock),
-            "memory": self.bytes / (self.chip.bandwidth_tb_s * 1e12),
-        }
-        if self.flop:
-            least = {"FP32": self.flop / (self.chip.fp32_tflops * 1e12), **least}
-        return least
+    def seconds(self) -> dict[str, float]:
+        """The least time by each ceiling.
+
+        The ceilings are 'FP32' or, where products are of float16, 'TensorCores'; 'L1 and shared';
+        and 'memory'.
+        """
+        least, chip = {}, self.chip
+        if self.flop and self.tensorcores:
+            least["TensorCores"] = self.flop / (chip.fp16_tensor_tflops * 1e12)
+        elif self.flop:
+            least["FP32"] = self.flop / (chip.fp32_tflops * 1e12)
+        if self.wavefronts is not None:
+            least["L1 and shared"] = self.wavefronts / (chip.sms * chip.boost_ghz * 1e9)
+        return {**least, "memory": self.bytes / (chip.bandwidth_tb_s * 1e12)}
 
     @property
-    def bound(self):
+    def bound(self) -> tuple[str, float]:
         """The ceiling that is reached first, and the least time in seconds."""
         return max(self.seconds.items(), key=lambda item: item[1])
 
-    def __str__(self):
+    def __str__(self) -> str:
         o, r = self.occupancy, self.resources
         grid, block = (
             " x ".join(map(str, _trimmed(x))) for x in (self.launch.grid, self.launch.block)
@@ -77,14 +88,15 @@ class Report:
             f"memory         {self.bytes / 1e6:,.1f} MB at least"
             + (f", {self.intensity:,.1f} FLOP a byte" if self.flop else ""),
             "",
-            str(self.traffic),
-            "",
+            *([str(self.traffic), ""] if self.traffic is not None else []),
         ]
         lines += [f"at least {s * 1e6:9,.1f} µs by {name}" for name, s in self.seconds.items()]
         return "\n".join(lines)
 
 
-def report(sch, gpu="H200", flop=None, config=None):
+def report(
+    sch: Any, gpu: str = "H200", flop: float | None = None, config: dict[str, Any] | None = None
+) -> Report:
     """What a kernel takes of a GPU, what it moves, and the least time it can take there.
 
     >>> print(d2ltvm.report(matmul_shared(2048, 2048, 2048), "H200", flop=2 * 2048**3))
@@ -98,7 +110,7 @@ def report(sch, gpu="H200", flop=None, config=None):
     Real kernels also wait: for latency, for barriers, for a clock that falls with the power.
 
     Args:
-        sch: as for `d2ltvm.traffic`.
+        sch: as for `d2ltvm.traffic`, or a kernel of `d2ltvm.hopper`.
         gpu: its name, as for `d2ltvm.chip`; its architecture is compiled for.
         flop: floating-point operations of the launch.
         config: options of TVM's PassContext.
@@ -107,23 +119,30 @@ def report(sch, gpu="H200", flop=None, config=None):
         A `Report`.
 
     Raises:
-        NotImplementedError, ValueError: as for `d2ltvm.traffic` and `d2ltvm.chip`.
+        NotImplementedError, ValueError: as for `d2ltvm.traffic` and `d2ltvm.chip`; or a kernel in
+            TIRx is held against a GPU that is not of Hopper.
 
     Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model",
     2009; for 128 bytes a cycle, NVIDIA's Nsight Compute documentation, "L1/TEX Cache".
     """
-    chip = chips.chip(gpu)
-    arch = chip.capability
-    lowered = lowering.lower(lowering.as_module(sch), devices.as_target(arch), config)
+    chip, mod = chips.chip(gpu), lowering.as_module(sch)
+    arch = lowering.architecture(mod, chip.capability)
+    lowered = lowering.lower(mod, devices.as_target(arch), config)
     code = cubin.compile_cubin(lowered.source, arch)
-    table = traffic.compiled(lowered, arch, code)
+    tiles = lowering.is_tile_kernel(mod)
+    table = None if tiles else traffic.compiled(lowered, arch, code)
     (launch,), (resources,) = lowered.launches, cubin.resources(code).values()
     shared = resources.shared + launch.shared
     held = occupancy(gpu, math.prod(launch.block), resources.registers, shared, launch.grid)
     moved = sum(p.nbytes for p in lowered.params)
-    return Report(chip, launch, resources, held, shared, table, flop, moved)
+    products = flop is not None and _uses_tensorcores(code)
+    return Report(chip, launch, resources, held, shared, table, products, flop, moved)
 
 
-def _trimmed(sizes):
+def _uses_tensorcores(code: bytes) -> bool:
+    return bool(re.search(r"\bHG?MMA\.", cubin.disassemble(code)))
+
+
+def _trimmed(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """A grid or block without the dimensions of one at its end."""
     return sizes[: max((k for k, size in enumerate(sizes, 1) if size > 1), default=1)]

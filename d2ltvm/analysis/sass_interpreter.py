@@ -9,6 +9,7 @@ a GPU nor data is needed, since no address depends on data; where one does, that
 import operator
 import re
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,9 @@ U32, U64, S64 = np.uint32, np.uint64, np.int64
 # Where a kernel's arguments begin in constant bank 0, by the beginning of the architecture's name.
 PARAMETERS = {"sm_7": 0x160, "sm_8": 0x160, "sm_9": 0x210}
 TENSOR = 2**40  # bytes from one tensor's made-up address to the next one's
-MOST_STEPS = 10**7  # instructions after which a kernel is taken not to end
+# An instruction takes about as long as its work on 5,000 lanes. What is done at most is a matter of
+# seconds: 200,000 instructions of a block.
+STEP, MOST_WORK = 5000, 10**9
 
 
 class Machine:
@@ -37,7 +40,7 @@ class Machine:
         if family not in PARAMETERS or len(arch.rstrip("af")) != 5:
             known = ", ".join(f"{name}x" for name in PARAMETERS)
             raise NotImplementedError(f"machine code of {arch}; that of {known} is followed")
-        self.code = instructions
+        self.code, self.name, self.work = instructions, launch.name, 0
         # What a step needs is looked up once: a loop comes back to it thousands of times.
         self.steps = [(_compiled(i), i.reads(), i.writes()) for i in instructions]
         self.memory = {
@@ -71,18 +74,25 @@ class Machine:
         self.unknown = {}  # lanes in which a register holds data, by register
         self.requests = defaultdict(lambda: [0, None, None, None])
 
-    def run(self):
+    def run(self, most: int = MOST_WORK) -> list[tuple[Any, ...]]:
         """Run to the end.
+
+        Args:
+            most: work after which it is given up; `work` says how much it was.
 
         Returns:
             For each kind of access and pattern of addresses: the scope, 'read' or 'write', the
             tensor's number (None in shared memory), bytes a lane, first bytes and active lanes, of
             shape (warps, 32), wavefronts that each warp takes beside those of the banks, and how
             often it happened.
+
+        Raises:
+            NotImplementedError: an address depends on data, or it is too much work.
         """
         where, alive = np.zeros(len(self.alive), np.int64), self.alive.copy()
         k = 0  # where all threads are that have not ended; None while they are apart
-        for _ in range(MOST_STEPS):
+        while self.work <= most:
+            self.work += STEP + len(alive)
             if not alive.any():
                 return self._found()
             at = int(where[alive].min()) if k is None else k
@@ -98,7 +108,11 @@ class Machine:
                 k = int(rest[0]) if len(rest) and (rest == rest[0]).all() else None
             else:
                 k = at + 1
-        raise NotImplementedError(f"the kernel has not ended after {MOST_STEPS} instructions")
+        steps = self.work // (STEP + len(alive))
+        raise NotImplementedError(
+            f"{self.name} has not ended after {steps:,} instructions of its machine code; "
+            "without an architecture, accesses are counted as they are written"
+        )
 
     def _step(self, k, here):
         """Execute an instruction; which threads jump, and which end."""

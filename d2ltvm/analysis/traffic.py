@@ -6,13 +6,20 @@ lanes' addresses, and these from the index expressions of the kernel in hand.
 """
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from d2ltvm.analysis import accesses, coalescing, sass, sass_interpreter
+from d2ltvm.analysis.accesses import Site, Walk
+from d2ltvm.analysis.coalescing import Array, Launched
 from d2ltvm.compiler import cubin, lowering
+from d2ltvm.compiler.lowering import Lowered
 from d2ltvm.system import devices
+
+Config = dict[str, Any] | None
 
 MOST_LANES = 2**15  # threads whose machine code is executed together
 
@@ -44,28 +51,36 @@ class Traffic:
     conflicts: int
 
 
-class Table(tuple):
+class Table(tuple[Traffic, ...]):
     """`Traffic` of every tensor, which prints as a table."""
 
-    def total(self, kind, scope="global"):
+    def total(self, kind: str, scope: str = "global") -> tuple[int, ...]:
         """Requests of all tensors, for 'read' or 'write', and what they cost.
 
         Returns:
             Requests and sectors; in shared memory requests, wavefronts and conflicts.
+
+        Raises:
+            ValueError: `kind` or `scope` is something else.
         """
+        _one_of("kind", kind, ("read", "write"))
+        _one_of("scope", scope, tuple(_COLUMNS))
         rows = [t for t in self if (t.kind, t.scope) == (kind, scope)]
         fields = ("requests", *(("sectors",) if scope == "global" else ("wavefronts", "conflicts")))
         return tuple(sum(getattr(t, field) for t in rows) for field in fields)
 
-    def __str__(self):
+    def __str__(self) -> str:
         parts = (
             _lines([t for t in self if t.scope == scope], _COLUMNS[scope]) for scope in _COLUMNS
         )
         return "\n\n".join(filter(None, parts))
 
 
+Column = tuple[str, int, Callable[[Traffic], str]]
+Key = tuple[str, str, str, int]  # tensor, scope, kind, width
+Counts = dict[Key, list[int]]  # the other fields of a `Traffic`
 # Of each table: a column's title, its width, and what of a `Traffic` stands in it.
-_COLUMNS = {
+_COLUMNS: dict[str, tuple[Column, ...]] = {
     "global": (
         ("requests", 12, lambda t: f"{t.requests:,}"),
         ("sectors", 12, lambda t: f"{t.sectors:,}"),
@@ -80,7 +95,7 @@ _COLUMNS = {
 }
 
 
-def _lines(rows, columns):
+def _lines(rows: Sequence[Traffic], columns: tuple[Column, ...]) -> str:
     """Rows as a table; '' where there are none."""
     if not rows:
         return ""
@@ -93,7 +108,7 @@ def _lines(rows, columns):
     return "\n".join(lines)
 
 
-def traffic(sch, arch=None, config=None):
+def traffic(sch: Any, arch: str | None = None, config: Config = None) -> Table:
     """What a schedule's kernel asks of global and of shared memory.
 
     >>> print(d2ltvm.traffic(sch))
@@ -121,7 +136,8 @@ def traffic(sch, arch=None, config=None):
 
     Raises:
         NotImplementedError: the kernel holds something that is not understood here, such as an
-            index that depends on data, or spills to local memory.
+            index that depends on data, or spills to local memory; or its machine code goes through
+            too many instructions to follow.
         ValueError: NVRTC does not know `arch`.
     """
     if arch is None:
@@ -130,36 +146,52 @@ def traffic(sch, arch=None, config=None):
     return compiled(lowered, arch)
 
 
-def _as_written(sch, config=None):
+def _as_written(sch: Any, config: Config = None) -> Lowered:
     """A lowered kernel whose accesses are all loads and stores: none is a call of cp.async."""
     target = devices.as_target("sm_80")
-    return lowering.lower(lowering.as_module(sch), target, config, asynchronous=False)
+    lowered: Lowered = lowering.lower(lowering.as_module(sch), target, config, asynchronous=False)
+    return lowered
 
 
-def compiled(lowered, arch, code=None):
+def compiled(lowered: Lowered, arch: str, code: bytes | None = None) -> Table:
     """`traffic` of a `lowering.Lowered`, from its machine code: a cubin, or compiled here."""
     if len(lowered.launches) != 1:
         names = ", ".join(launch.name for launch in lowered.launches)
         raise NotImplementedError(f"machine code of several kernels: {names}")
-    (launch,) = lowered.launches
-    code = sass.parse(cubin.disassemble(code or cubin.compile_cubin(lowered.source, arch)))
-    code = sass.needed(code)
-    (launched,) = _launched(lowered)
+    (launch,), (launched,) = lowered.launches, _launched(lowered)
+    _refuse_what_takes_too_long(launched)
     blocks, often = launched.block_classes()
-    found, step = {}, max(1, MOST_LANES // math.prod(launch.block))
+    code = sass.needed(
+        sass.parse(cubin.disassemble(code or cubin.compile_cubin(lowered.source, arch)))
+    )
+    found: Counts = {}
+    step, left = max(1, MOST_LANES // math.prod(launch.block)), sass_interpreter.MOST_WORK
     for k in range(0, len(blocks), step):
         some = sass_interpreter.Machine(code, launch, blocks[k : k + step], arch)
-        for scope, kind, tensor, width, first, active, more, count in some.run():
+        for scope, kind, tensor, width, first, active, more, count in some.run(left):
             name = launch.args[tensor] if scope == "global" else "shared"
             site = (name, scope, kind, width)
             times = count * np.repeat(often[k : k + step], len(first) // len(blocks[k : k + step]))
             _count(found, site, first, active, times, more)
+        left -= some.work
     return _table(found, lowered)
 
 
-def of_lowered(lowered):
+def _refuse_what_takes_too_long(launched: Launched) -> None:
+    """Even if the compiler joins 16 accesses of a loop into one instruction."""
+    most = 16 * sass_interpreter.MOST_WORK // sass_interpreter.STEP
+    for site in launched.walk.sites:
+        many = math.prod(launched.walk.extents[loop][1] for loop in rounds(site, launched.walk))
+        if many > most:
+            raise NotImplementedError(
+                f"{launched.launch.name} {site.kind}s {site.tensor} in {many:,} rounds of its "
+                f"loops; machine code of up to {most:,} is followed"
+            )
+
+
+def of_lowered(lowered: Lowered) -> Table:
     """`traffic` of a `lowering.Lowered`, for a target of kind cuda or opencl."""
-    found = {}
+    found: Counts = {}
     for launched in _launched(lowered):
         for site in _executed(launched.walk):
             key = (site.tensor, site.scope, site.kind, site.width)
@@ -168,21 +200,21 @@ def of_lowered(lowered):
     return _table(found, lowered)
 
 
-def _launched(lowered):
+def _launched(lowered: Lowered) -> list[Launched]:
     return [
-        coalescing.Launched(accesses.Walk(lowered.device_functions[launch.name].body), launch)
+        Launched(accesses.Walk(lowered.device_functions[launch.name].body), launch)
         for launch in lowered.launches
     ]
 
 
-def _table(found, lowered):
+def _table(found: Counts, lowered: Lowered) -> Table:
     order = {p.name: k for k, p in enumerate(lowered.params)}
     rows = [Traffic(*key, *map(int, counts)) for key, counts in found.items()]
     rows.sort(key=lambda t: (t.scope, t.kind, order.get(t.tensor, len(order)), t.tensor, t.width))
     return Table(rows)
 
 
-def sectors(sch, config=None):
+def sectors(sch: Any, config: Config = None) -> Table:
     """Requests and sectors of every global tensor a schedule's kernel touches.
 
     >>> print(d2ltvm.sectors(alternate_parallel(2048)))
@@ -212,11 +244,11 @@ class Request:
     scope: str
     kind: str
     width: int
-    first: dict
+    first: dict[int, int]
     cost: int
 
 
-def warp_request(sch, tensor, kind="read", number=0):
+def warp_request(sch: Any, tensor: str, kind: str = "read", number: int = 0) -> Request:
     """A request that a warp makes for a tensor, to be drawn with `d2ltvm.draw_requests`.
 
     >>> d2ltvm.warp_request(transpose(64), "tile").cost
@@ -239,14 +271,14 @@ def warp_request(sch, tensor, kind="read", number=0):
     lowered = _as_written(sch)
     places = [(launched, site) for launched in _launched(lowered) for site in launched.walk.sites]
     found = [(m, site) for m, site in places if (site.tensor, site.kind) == (tensor, kind)]
-    if not 0 <= number < len(found):
+    if not (isinstance(number, (int, np.integer)) and 0 <= number < len(found)):
         names = ", ".join(sorted({f"{site.kind} {site.tensor}" for _, site in places}))
         raise ValueError(f"there is no {kind} {number} of {tensor!r}; there are: {names}")
     launched, site = found[number]
     return max(_requests(launched, site), key=lambda r: (r.cost, len(r.first)))
 
 
-def touched(sch, tensor, kind="read", block=(0, 0, 0)):
+def touched(sch: Any, tensor: str, kind: str = "read", block: tuple[int, ...] = (0, 0, 0)) -> Array:
     """How often a block of threads reads or writes each element of a tensor in global memory.
 
     >>> d2ltvm.touched(matmul_shared(64, 64, 64), "C", "write").sum()
@@ -267,6 +299,7 @@ def touched(sch, tensor, kind="read", block=(0, 0, 0)):
         ValueError: the kernel takes no such tensor, has no such access to it, or no such block.
         NotImplementedError: as for `traffic`, or the block makes too many accesses to list.
     """
+    _one_of("kind", kind, ("read", "write"))
     lowered = _as_written(sch)
     params = {p.name: p for p in lowered.params}
     if tensor not in params:
@@ -274,8 +307,10 @@ def touched(sch, tensor, kind="read", block=(0, 0, 0)):
     counts = np.zeros(math.prod(params[tensor].shape), np.int64)
     for launched in _launched(lowered):
         grid = launched.launch.grid
-        if len(block) != 3 or not all(0 <= b < g for b, g in zip(block, grid, strict=True)):
-            raise ValueError(f"block is {block}; the grid is {grid}")
+        if np.shape(block) != (3,) or any(
+            b not in range(g) for b, g in zip(block, grid, strict=True)
+        ):
+            raise ValueError(f"block is {block}; expected three integers below those of {grid}")
         for site in launched.walk.sites:
             if (site.tensor, site.kind) == (tensor, kind):
                 for first in launched.addresses(site, block):
@@ -285,7 +320,12 @@ def touched(sch, tensor, kind="read", block=(0, 0, 0)):
     return counts.reshape(params[tensor].shape)
 
 
-def _requests(launched, site):
+def _one_of(name: str, value: str, expected: tuple[str, ...]) -> None:
+    if value not in expected:
+        raise ValueError(f"{name} is {value!r}; expected {' or '.join(map(repr, expected))}")
+
+
+def _requests(launched: Launched, site: Site) -> Iterator[Request]:
     for first, active, _ in launched.requests(site, site.loops):
         if site.scope == "global":
             costs = coalescing.sectors(first, active, site.width)
@@ -296,7 +336,7 @@ def _requests(launched, site):
         yield Request(site.tensor, site.scope, site.kind, site.width, lanes, int(costs[best]))
 
 
-def rounds(site, walk):
+def rounds(site: Site, walk: Walk) -> tuple[str, ...]:
     """Names of the loops around a load or store in whose every round it has to happen.
 
     A store always does. A load need not where its value can stay in a register.
@@ -307,21 +347,23 @@ def rounds(site, walk):
     return tuple(
         loop
         for loop in site.loops
-        if loop in site.variables or site.tensor in walk.written[loop] or loop in shared
+        if loop in site.variables or site.memory in walk.written[loop] or loop in shared
     )
 
 
-def _executed(walk):
+def _executed(walk: Walk) -> Iterator[Site]:
     """The sites, without loads of what a thread has loaded just before."""
     held = set()
     for site in walk.sites:
-        load = (site.tensor, site.index, site.guards, site.lanes, site.loops, site.epoch)
+        load = (site.memory, site.index, site.guards, site.lanes, site.loops, site.epoch)
         if site.kind == "write" or load not in held:
             held.add(load)
             yield site
 
 
-def _count(found, key, first, active, counts, more=0):
+def _count(
+    found: Counts, key: Key, first: Array, active: Array, counts: Array, more: Array | int = 0
+) -> None:
     """Add what requests cost to the totals of a tensor; `more` wavefronts than the banks need."""
     _, scope, kind, width = key
     total = found.setdefault(key, [0, 0, 0, 0, 0])
