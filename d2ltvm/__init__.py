@@ -6,9 +6,6 @@ Everything is loaded on first use, so that `import d2ltvm` costs nothing, and so
 """
 
 from d2ltvm import _lazy
-from d2ltvm.system.threads import use_all_cores
-
-use_all_cores()
 
 __version__ = "0.1.0"
 

@@ -1,41 +1,94 @@
-"""`python -m d2ltvm`: the commands of the package."""
+"""`python -m d2ltvm`: the commands of the package, one parser for all of them.
+
+The parser is built from what stands here, so that `-h` answers where nothing else is installed. A
+command's module is imported when it is run.
+"""
 
 import argparse
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 
-# The module that holds the `main` of each command.
-MODULES = {"doctor": "system.doctor", "bench": "bench.scoreboard", "cache": "compiler.cache"}
+STOPPED = 130  # what a shell says of a command that Ctrl-C ended: 128 and the signal's number
 
 
-def main(argv=None):
-    """Run a command; its exit code."""
-    parser = argparse.ArgumentParser(
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code: 1 where it failed, 2 for wrong options, 130 on Ctrl-C."""
+    if sys.stdout is None:
+        return _failed("standard output is closed")
+    try:
+        try:
+            return _run(parser(), argv)
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _failed("stopped", STOPPED)
+    except BrokenPipeError:  # of `... | head`, which has read enough
+        _drop_output()
+        return 1
+    except OSError as error:  # a full disk behind `> file`
+        _drop_output()
+        return _failed(str(error))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line, with a subparser for each command."""
+    top = argparse.ArgumentParser(
         prog="python -m d2ltvm",
         description="Helpers for a book about scheduling GPU kernels with Apache TVM.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="commands:\n"
-        "  doctor   what this machine can do, and how to get the rest\n"
-        "  bench    the scoreboard: each workload, the library, the book's best kernel\n"
-        "  cache    compiled kernels that are kept on disk; --clear removes them\n\n"
-        "`python -m d2ltvm doctor -h` tells the options of a command.",
     )
-    parser.add_argument("command", choices=MODULES, help="see below")
-    parser.add_argument("options", nargs=argparse.REMAINDER, help="options of the command")
-    chosen = parser.parse_args(argv)
+    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="what this machine can do, and how to get the rest",
+        description="Say what this machine can do with the book, and how to get the rest.",
+        epilog="The exit code is 0 unless the notebooks cannot run at all.",
+    )
+    doctor.add_argument("--json", action="store_true", help="print the report as JSON")
+    doctor.set_defaults(module="d2ltvm.system.doctor")
+
+    bench = commands.add_parser(
+        "bench",
+        help="the scoreboard: each workload, the library, the book's best kernel",
+        description="Print the scoreboard: each workload of the book, the library and the book's "
+        "best kernel, side by side. What takes a GPU comes from the records where there is none.",
+        epilog="The exit code is 0 unless a record cannot be read.",
+    )
+    bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    bench.set_defaults(module="d2ltvm.bench.scoreboard")
+
+    cache = commands.add_parser(
+        "cache",
+        help="compiled kernels that are kept on disk",
+        description="Say where compiled kernels are kept on disk, and how much they take.",
+        epilog="The environment variable D2LTVM_CACHE_DIR says where; empty, for no cache.",
+    )
+    cache.add_argument("--clear", action="store_true", help="remove them")
+    cache.set_defaults(module="d2ltvm.compiler.cache")
+    return top
+
+
+def _run(top: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+    options = top.parse_args(argv)
     try:
-        module = importlib.import_module("d2ltvm." + MODULES[chosen.command])
+        module = importlib.import_module(options.module)
     except ImportError as error:
         reason = " ".join(str(error).split())
-        parser.error(f"{chosen.command} cannot start: {reason}. Try: python -m d2ltvm doctor")
-    try:
-        code = module.main(chosen.options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # of `... | head`, which has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        top.error(f"{options.command} cannot start: {reason}. Try: python -m d2ltvm doctor")
+    code: int = module.main(options)
     return code
+
+
+def _failed(reason: str, code: int = 1) -> int:
+    print(f"python -m d2ltvm: {reason}", file=sys.stderr)
+    return code
+
+
+def _drop_output() -> None:
+    """Let what is still in the buffer go nowhere; Python would try once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -45,3 +47,59 @@ def test_a_new_file_has_the_mode_that_the_user_asks_for(tmp_path):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
+NOWHERE = "/proc/none"  # where nobody can make a folder, not even root
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """A home of one's own, and none of the variables that say where caches are."""
+    for name in ("XDG_CACHE_HOME", "POCL_CACHE_DIR"):
+        monkeypatch.setenv(name, "")  # so that it is put back afterwards
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return monkeypatch
+
+
+def test_caches_stay_where_they_can_be_written(places, tmp_path):
+    assert files.use_writable_caches() is None and "XDG_CACHE_HOME" not in os.environ
+    places.setenv("POCL_CACHE_DIR", str(tmp_path / "pocl"))
+    assert files.use_writable_caches() is None
+    assert os.environ["POCL_CACHE_DIR"] == str(tmp_path / "pocl")
+
+
+@pytest.mark.parametrize("home", [NOWHERE, "relative"])
+def test_caches_move_where_home_cannot_be_written(places, home):
+    places.setenv("HOME", home)
+    folder = files.use_writable_caches()
+    assert folder.is_dir() and os.environ["XDG_CACHE_HOME"] == str(folder)
+    assert "POCL_CACHE_DIR" not in os.environ
+    assert files.use_writable_caches() is None  # it has been mended
+
+
+@pytest.mark.parametrize("told", [NOWHERE, ""])
+def test_a_cache_of_pocl_that_cannot_be_written_moves_alone(places, told):
+    places.setenv("POCL_CACHE_DIR", told)
+    folder = files.use_writable_caches()
+    assert os.environ["POCL_CACHE_DIR"] == str(folder) and "XDG_CACHE_HOME" not in os.environ
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"HOME": NOWHERE}, {"HOME": NOWHERE, "POCL_CACHE_DIR": "{}"}, {"POCL_CACHE_DIR": NOWHERE}],
+)
+def test_kernels_run_where_home_cannot_be_written(variables, tmp_path):
+    """Their compiler and pyopencl keep them in a cache; the temporary one goes with the process."""
+    script = """
+import d2ltvm
+kernel = d2ltvm.build(d2ltvm.schedules.one_thread_each(1000), "opencl")
+a, b, c = d2ltvm.get_abc(1000)
+kernel(a, b, c)
+print((c == a + b).all())"""
+    env = {k: v for k, v in os.environ.items() if k not in ("XDG_CACHE_HOME", "POCL_CACHE_DIR")}
+    env |= {name: value.format(tmp_path / "pocl") for name, value in variables.items()}
+    env["TMPDIR"] = str(tmp_path)
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
+    assert not list(tmp_path.glob("d2ltvm-*"))

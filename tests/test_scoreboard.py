@@ -1,5 +1,6 @@
 """The scoreboard, from records and from measurements."""
 
+import argparse
 import json
 import math
 
@@ -7,6 +8,8 @@ import pytest
 
 import d2ltvm
 from d2ltvm.bench import scoreboard
+
+JSON, TABLE = argparse.Namespace(json=True), argparse.Namespace(json=False)
 
 
 @pytest.fixture
@@ -68,9 +71,9 @@ def test_races_measure_by_both_clocks(monkeypatch):
 
 def test_json_and_table_show_the_same(no_gpu, monkeypatch, capsys):
     monkeypatch.setattr(scoreboard, "workloads", gpu_workloads_of(scoreboard.workloads()))
-    assert scoreboard.main(["--json"]) == 0
+    assert scoreboard.main(JSON) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert scoreboard.main([]) == 0
+    assert scoreboard.main(TABLE) == 0
     table = capsys.readouterr().out
     for row in rows:
         (line,) = (x for x in table.splitlines() if x.startswith(f"{row['workload']:39}"))
@@ -89,9 +92,38 @@ def test_a_workload_without_a_record_is_a_line_and_not_an_end(no_gpu, monkeypatc
         raise d2ltvm.MissingError("no record of it", "the rest", "make record")
 
     monkeypatch.setattr(scoreboard, "run", missing)
-    assert scoreboard.main([]) == 0
+    assert scoreboard.main(TABLE) == 0
     count = len(scoreboard.workloads()) + len(scoreboard.races())
     assert capsys.readouterr().out.count("no record of it") == count
+
+
+def test_a_record_that_cannot_be_read_is_a_line_and_an_exit_code(no_gpu, monkeypatch, capsys):
+    run = scoreboard.run
+
+    def broken(workload):
+        if workload.title.startswith("conv"):
+            raise ValueError("hopper.json holds nothing; expected records")
+        return run(workload)
+
+    monkeypatch.setattr(scoreboard, "workloads", gpu_workloads_of(scoreboard.workloads()))
+    monkeypatch.setattr(scoreboard, "run", broken)
+    assert scoreboard.main(JSON) == 1
+    lines = json.loads(capsys.readouterr().out)
+    assert [row.get("missing") for row in lines].count(
+        "hopper.json holds nothing; expected records"
+    ) == 1
+    assert len(lines) > 10
+
+
+def test_what_a_library_prints_is_not_among_the_json(no_gpu, monkeypatch, capsys):
+    def noisy(workload):
+        print("a note")
+        raise d2ltvm.MissingError("no record of it", "the rest", "make record")
+
+    monkeypatch.setattr(scoreboard, "run", noisy)
+    assert scoreboard.main(JSON) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) and "a note" in printed.err
 
 
 def test_the_figures_that_the_book_promises_are_in_the_records():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from d2ltvm.errors import MissingError
-from d2ltvm.system import devices
+from d2ltvm.system import devices, threads
 
 # Read off mxnet-cu112 1.9.1 with `cuobjdump --list-elf`; `--list-ptx` is empty.
 MXNET_ARCHS = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
@@ -37,6 +37,7 @@ def mxnet() -> Any:
             "pip install 'numpy==1.26.4' 'mxnet==1.9.1'",
         )
     vars(np).setdefault("bool", np.bool_)
+    threads.use_all_cores()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a library that nobody will mend any more

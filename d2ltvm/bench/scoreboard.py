@@ -5,14 +5,18 @@ records where there is none; what runs on the CPU is measured every time.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from d2ltvm.bench import contenders, hopper_layers
 from d2ltvm.bench.contenders import tvm_add
-from d2ltvm.bench.records import measure
+from d2ltvm.bench.measurement import Measurement
+from d2ltvm.bench.records import Record, measure
 from d2ltvm.bench.run import bench_together
 from d2ltvm.compute.data import bcast_data, get_abc
 from d2ltvm.errors import MissingError
@@ -41,10 +45,10 @@ class Workload:
     title: str
     size: int
     device: str
-    data: object
-    library: tuple
-    contender: object
-    gigabytes: object
+    data: Callable[[int], tuple[Any, ...]]
+    library: tuple[str, Any]
+    contender: Any
+    gigabytes: Callable[[int], float]
 
 
 @dataclass(frozen=True)
@@ -62,21 +66,23 @@ class Race:
     title: str
     library: str
     ours: str
-    measure: object
+    measure: Callable[[], Any]
 
     device = "cuda"
 
 
-def races():
+def races() -> list[Race]:
     """The measurements of chapters that the scoreboard shows, a list of `Race`."""
 
-    def race(name, title, bench, *args, library="cuDNN", ours="TVM"):
+    def race(
+        name: str, title: str, bench: Any, *args: Any, library: str = "cuDNN", ours: str = "TVM"
+    ) -> Race:
         return Race(name, title, library, ours, lambda: bench(*args, clock=hopper_layers.BOTH))
 
-    def layers(name, title, sizes, ours="TVM"):
+    def layers(name: str, title: str, sizes: Any, ours: str = "TVM") -> Race:
         return race(name, title, hopper_layers.bench_layers, sizes, {ours: {}}, ours=ours)
 
-    def resnet(name, title, sizes):
+    def resnet(name: str, title: str, sizes: Any) -> Race:
         return layers(name, title, [(256, *size) for size in sizes])
 
     return [
@@ -90,13 +96,13 @@ def races():
     ]  # fmt: skip
 
 
-def workloads():
+def workloads() -> list[Workload]:
     """The workloads of the book so far, a list of `Workload`."""
 
-    def vector(n):
+    def vector(n: int) -> float:
         return 12 * n / 1e9
 
-    def broadcast(n):
+    def broadcast(n: int) -> float:
         return (8 * n * n + 4 * n) / 1e9
 
     torch = ("PyTorch", contenders.torch_add())
@@ -115,7 +121,7 @@ def workloads():
     ]
 
 
-def run(workload):
+def run(workload: Workload | Race) -> Record:
     """Measure a workload or a race, or look its record up: a `Record` with series for both sides.
 
     Raises:
@@ -125,7 +131,7 @@ def run(workload):
         return measure(workload.name, workload.measure)
     name, library = workload.library
 
-    def both():
+    def both() -> Any:
         return bench_together(
             [workload.size],
             {name: library, OURS: workload.contender},
@@ -138,7 +144,7 @@ def run(workload):
     return measure(f"scoreboard/{workload.key}", both, device=workload.device)
 
 
-def rows(workload, record):
+def rows(workload: Workload | Race, record: Record) -> list[dict[str, Any]]:
     """Lines of the scoreboard as dicts: both sides, how many times as fast, and the provenance.
 
     What a race measured sustained is another such dict in each, by the key 'sustained'.
@@ -162,7 +168,7 @@ def rows(workload, record):
     ]
 
 
-def _sides(record, library, ours):
+def _sides(record: Measurement, library: str, ours: str) -> list[dict[str, Any]]:
     """The library's value, the book's, and their ratio, along x; None without the library."""
     return [
         {
@@ -174,37 +180,43 @@ def _sides(record, library, ours):
     ]
 
 
-def _ratio(ours, theirs, unit):
+def _ratio(ours: float, theirs: float, unit: str) -> float:
     return theirs / ours if unit == "µs" else ours / theirs
 
 
-def main(argv=None):
+def main(options: argparse.Namespace) -> int:
     """`python -m d2ltvm bench`: print the scoreboard. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m d2ltvm bench", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    as_json = parser.parse_args(argv).json
-    lines, todo = [], [*workloads(), *races()]
+    with contextlib.redirect_stdout(sys.stderr):  # of libraries, and notes on what is missing
+        lines, failed = _lines()
+    print(json.dumps(lines, indent=2, allow_nan=False) if options.json else table(lines))
+    return failed
+
+
+def _lines() -> tuple[list[dict[str, Any]], int]:
+    """The lines of the scoreboard, and the exit status: 1 where a record could not be read."""
+    lines: list[dict[str, Any]] = []
+    todo, failed = [*workloads(), *races()], 0
     for done, workload in enumerate(todo):
         _progress(done, len(todo), workload.title)
         try:
             lines += rows(workload, run(workload))
-        except MissingError as error:
+        except (MissingError, ValueError) as error:
+            failed |= isinstance(error, ValueError)
             lines.append(
                 {"workload": workload.title, "device": workload.device, "missing": str(error)}
             )
     _progress(len(todo), len(todo), "")
-    print(json.dumps(lines, indent=2) if as_json else table(lines))
-    return 0
+    return lines, failed
 
 
-def table(rows):
+def table(rows: list[dict[str, Any]]) -> str:
     """The scoreboard as text, with what was measured where below it."""
     late = any("sustained" in r for r in rows)
     names = f"{'library':>9}{'this book':>10}{'ratio':>6}"
     lines = [f"{'workload':39}{'unit':7}{'':7}{names}{names if late else ''}"]
     if late:
         lines.insert(0, f"{'':80}sustained")
-    sources = []
+    sources: list[str] = []
     for r in rows:
         if "missing" in r:
             lines.append(f"{r['workload']:39}{r['missing']}")
@@ -217,7 +229,7 @@ def table(rows):
     return "\n".join([*lines, "", *(f"[{k}] {text}" for k, text in enumerate(sources, 1))])
 
 
-def _columns(sides):
+def _columns(sides: dict[str, Any] | None) -> str:
     """What a line of the table shows of both sides; blanks where nothing was measured."""
     if sides is None:
         return " " * 25
@@ -227,7 +239,7 @@ def _columns(sides):
     return f"{theirs:>9}{sides['book_value']:>10,.1f}{ratio:>6}"
 
 
-def draw(rows):
+def draw(rows: list[dict[str, Any]]) -> None:
     """Draw the scoreboard: the book's speed as a multiple of the library's, a bar a workload."""
     ratios = {f"{r['workload']} ({r['library']})": r["ratio"] for r in rows if r["ratio"]}
     sources = dict.fromkeys(r["measured"] for r in rows if r["ratio"])
@@ -240,9 +252,9 @@ def draw(rows):
     )
 
 
-def _progress(done, of, what):
+def _progress(done: int, of: int, what: str) -> None:
     """A progress bar on stderr, where somebody is looking at it."""
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         bar = "#" * (20 * done // of)
         print(f"\r[{bar:20}] {done}/{of} {what:40}", end="", file=sys.stderr, flush=True)
         if done == of:

@@ -91,17 +91,12 @@ def package_versions(*names: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(options: argparse.Namespace) -> int:
     """`python -m d2ltvm cache`: where it is and how large; `--clear` empties it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m d2ltvm cache", description="Compiled kernels that are kept on disk."
-    )
-    parser.add_argument("--clear", action="store_true", help="remove them")
-    chosen = parser.parse_args(argv)
     place = folder()
     if place is None:
         print(f"no cache: {VARIABLE} is empty")
-    elif chosen.clear:
+    elif options.clear:
         print(f"removed {clear():,} entries from {place}")
     else:
         sizes = [size for _, size, _ in entries()]

@@ -10,7 +10,7 @@ from d2ltvm.compiler import cubin, opencl
 from d2ltvm.compiler.lowering import Param, architecture, as_module, lower
 from d2ltvm.compiler.printing import kernel_code
 from d2ltvm.errors import MissingError
-from d2ltvm.system import devices
+from d2ltvm.system import devices, threads
 
 
 def build(sch: Any, target: Any = None, config: dict[str, Any] | None = None) -> "Kernel":
@@ -65,6 +65,8 @@ class Kernel:
         self.runs = not (isinstance(target, str) and target.startswith("sm_"))
         if self.target.kind.name == "cuda" and self.runs:
             cubin.ensure_cuda_compiler()
+        if self.target.kind.name == "llvm":
+            threads.use_all_cores()
         lowered = lower(mod, self.target, config)
         self._executable = lowered.executable
         self.params, self.launches, self.source = lowered.params, lowered.launches, lowered.source

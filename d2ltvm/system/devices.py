@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 
 from d2ltvm.errors import MissingError
-from d2ltvm.system import colab, toolchain
+from d2ltvm.system import colab, files, toolchain
 
 TARGETS = "'cuda', 'opencl', 'llvm', an architecture such as 'sm_80', or a tvm Target"
 
@@ -154,16 +154,21 @@ def opencl_device() -> Any:
 @functools.cache
 def _opened_opencl_device() -> tuple[Any, int]:
     """The device, and the process that opened it."""
+    files.use_writable_caches()
     try:
         import pyopencl
-
-        devices = [d for p in pyopencl.get_platforms() for d in p.get_devices()]
-    except Exception as error:  # ImportError, or pyopencl's own error when there is no platform
-        raise _no_opencl() from error
-    if not devices:
-        raise _no_opencl()
-    found = min(devices, key=lambda d: "Portable Computing Language" not in d.platform.name)
-    return found, os.getpid()
+    except ModuleNotFoundError as error:
+        raise _no_opencl(f"{error.name} is not installed") from error
+    except Exception as error:  # it compiles and caches while it is imported
+        raise _no_opencl(f"pyopencl cannot be imported: {_line(error)}") from error
+    try:
+        found = [d for p in pyopencl.get_platforms() for d in p.get_devices()]
+    except pyopencl.Error as error:  # its way to say that there is no platform
+        raise _no_opencl(f"no OpenCL device: {_line(error)}") from error
+    if not found:
+        raise _no_opencl("no OpenCL device")
+    best = min(found, key=lambda d: "Portable Computing Language" not in d.platform.name)
+    return best, os.getpid()
 
 
 def has_opencl() -> bool:
@@ -261,9 +266,13 @@ def _no_cuda() -> MissingError:
     return MissingError(problem, "target='opencl', and CUDA source for any 'sm_…'", command)
 
 
-def _no_opencl() -> MissingError:
+def _no_opencl(problem: str) -> MissingError:
     return MissingError(
-        "no OpenCL device",
+        problem,
         "CUDA source and cubins for any 'sm_…', target='llvm'",
         "pip install pyopencl pocl-binary-distribution",
     )
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

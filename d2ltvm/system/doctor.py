@@ -12,9 +12,11 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import d2ltvm
 from d2ltvm.errors import MissingError
@@ -48,7 +50,7 @@ class Check:
     command: str = ""
 
 
-def report():
+def report() -> list[Check]:
     """Look at everything.
 
     >>> [check.name for check in report()]
@@ -74,13 +76,13 @@ def report():
         return list(pool.map(_guarded, checks.items()))
 
 
-def usable(checks):
+def usable(checks: list[Check]) -> bool:
     """Whether the notebooks can run at all: with NumPy and a TVM that works."""
     needed = {check.name: check.state for check in checks if check.name in ("NumPy", "TVM")}
     return all(state in ("ok", "warn") for state in needed.values())
 
 
-def runs_on(checks):
+def runs_on(checks: list[Check]) -> str | None:
     """Where kernels run: 'cuda', 'opencl', or None where they do not."""
     fine = {check.name for check in checks if check.state == "ok"}
     if not usable(checks):
@@ -88,34 +90,25 @@ def runs_on(checks):
     return "cuda" if "NVIDIA GPU" in fine else "opencl" if "OpenCL" in fine else None
 
 
-def main(argv=None):
+def main(options: argparse.Namespace) -> int:
     """Print the report; the exit code is 1 where the book cannot run at all, else 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m d2ltvm doctor",
-        description="Say what this machine can do with the book, and how to get the rest.",
-        epilog="The exit code is 0 unless the notebooks cannot run at all.",
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    options = parser.parse_args(argv)
     checks = report()
-    if options.json:
-        print(
-            json.dumps(
-                {
-                    "d2ltvm": d2ltvm.__version__,
-                    "usable": usable(checks),
-                    "runs_on": runs_on(checks),
-                    "checks": [asdict(check) for check in checks],
-                },
-                indent=2,
-            )
-        )
-    else:
-        print(table(checks, min(shutil.get_terminal_size().columns, 100)))
+    print(as_json(checks) if options.json else table(checks, _width()))
     return 0 if usable(checks) else 1
 
 
-def table(checks, width=100):
+def as_json(checks: list[Check]) -> str:
+    """The report as JSON."""
+    found = {
+        "d2ltvm": d2ltvm.__version__,
+        "usable": usable(checks),
+        "runs_on": runs_on(checks),
+        "checks": [asdict(check) for check in checks],
+    }
+    return json.dumps(found, indent=2)
+
+
+def table(checks: list[Check], width: int = 100) -> str:
     """The report as text, with lines no longer than `width` where words allow."""
     names = max(len(check.name) for check in checks)
     lines = [f"d2ltvm {d2ltvm.__version__} on this machine", ""]
@@ -129,12 +122,16 @@ def table(checks, width=100):
     return "\n".join([*lines, "", *textwrap.wrap(_verdict(checks), width)])
 
 
-def _wrap(text, width, head):
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, 100)
+
+
+def _wrap(text: str, width: int, head: str) -> list[str]:
     below = " " * len(head)
     return textwrap.wrap(text, width, initial_indent=head, subsequent_indent=below)
 
 
-def _verdict(checks):
+def _verdict(checks: list[Check]) -> str:
     found = {check.name: check for check in checks}
     if not usable(checks):
         wrong = [n for n in ("NumPy", "TVM") if found[n].state not in ("ok", "warn")]
@@ -147,7 +144,7 @@ def _verdict(checks):
     return "Kernels run as OpenCL on the CPU. Figures that take a GPU come from the records."
 
 
-def _guarded(item):
+def _guarded(item: tuple[str, Callable[[str], Check]]) -> Check:
     name, look = item
     try:
         return look(name)
@@ -157,7 +154,7 @@ def _guarded(item):
         return Check(name, "broken", _line(error), "the other lines of this report")
 
 
-def _python(name):
+def _python(name: str) -> Check:
     version = sys.version_info[:3]
     detail = ".".join(map(str, version))
     if version[:2] in PYTHONS:
@@ -168,14 +165,14 @@ def _python(name):
     return Check(name, "warn", detail, "most likely everything", command)
 
 
-def _numpy(name):
+def _numpy(name: str) -> Check:
     found = _probe("import numpy; answer = dict(version=numpy.__version__)")
     if "error" in found:
         return _failed(name, "numpy", found, NO_KERNEL)
     return Check(name, "ok", found["version"])
 
 
-def _tvm(name):
+def _tvm(name: str) -> Check:
     found = _probe("import tvm; from tvm import s_tir, te; answer = dict(version=tvm.__version__)")
     if "error" in found:
         return _failed(name, "apache-tvm", found, NO_KERNEL)
@@ -203,7 +200,7 @@ if answer["seen"]:
 """
 
 
-def _gpu(name):
+def _gpu(name: str) -> Check:
     version, gpu, capability = colab.find_gpu()
     if version is None:
         return _no_gpu(
@@ -228,18 +225,20 @@ def _gpu(name):
     return Check(name, "broken", f"{shown}: {why}", WITHOUT_GPU, REQUIREMENTS)
 
 
-def _no_gpu(name, detail, command):
+def _no_gpu(name: str, detail: str, command: str) -> Check:
     return Check(name, "missing", detail, WITHOUT_GPU, command)
 
 
 _OPENCL_PROBE = """
+from d2ltvm.system import files
+moved = files.use_writable_caches()
 import pyopencl
 devices = [(p.name, d.name) for p in pyopencl.get_platforms() for d in p.get_devices()]
-answer = dict(devices=devices, version=pyopencl.VERSION_TEXT)
+answer = dict(devices=devices, moved=moved is not None)
 """
 
 
-def _opencl(name):
+def _opencl(name: str) -> Check:
     still = "CUDA source and cubins; kernels on the CPU with target='llvm'"
     command = "pip install pyopencl pocl-binary-distribution"
     found = _probe(_OPENCL_PROBE)
@@ -252,10 +251,11 @@ def _opencl(name):
     if not found["devices"]:
         return Check(name, "missing", "no OpenCL device", still, command)
     names = "; ".join(f"{device} ({platform})" for platform, device in found["devices"])
-    return Check(name, "ok", names)
+    moved = "; caches are temporary, since the usual folder cannot be written"
+    return Check(name, "ok", names + (moved if found["moved"] else ""))
 
 
-def _nvrtc(name):
+def _nvrtc(name: str) -> Check:
     found = _probe(
         "from d2ltvm.compiler import nvrtc\n"
         "from d2ltvm.system import toolchain\n"
@@ -271,14 +271,14 @@ def _nvrtc(name):
     return Check(name, "ok", f"{version}, headers from {origin}; cubins for {archs}")
 
 
-def _sass(name):
+def _sass(name: str) -> Check:
     tools = [toolchain.tool(tool) for tool in ("nvdisasm", "cuobjdump")]
     places = ["pip packages" if _from_pip(path) else str(path) for path in tools]
     shown = (f"{path.name} from {place}" for path, place in zip(tools, places, strict=True))
     return Check(name, "ok", ", ".join(shown))
 
 
-def _mxnet(name):
+def _mxnet(name: str) -> Check:
     found = _probe(
         "from d2ltvm.bench import libraries\nanswer = dict(version=libraries.mxnet().__version__)"
     )
@@ -287,7 +287,7 @@ def _mxnet(name):
     return Check(name, "ok", found["version"])
 
 
-def _torch(name):
+def _torch(name: str) -> Check:
     still = "everything else; cuDNN's figures come from the records"
     if not _installed("torch"):
         detail, command = "not installed; the book does not need it", "pip install torch"
@@ -305,7 +305,7 @@ def _torch(name):
     return Check(name, "warn", f"{detail}, sees no GPU", still)
 
 
-def _book_tools(name):
+def _book_tools(name: str) -> Check:
     wanted = ("jupyter-book", "nbval", "matplotlib")
     versions = {package: _installed(package) for package in wanted}
     if absent := [package for package, version in versions.items() if not version]:
@@ -316,7 +316,7 @@ def _book_tools(name):
     return Check(name, "ok", ", ".join(f"{p} {v}" for p, v in versions.items()))
 
 
-def _records(name):
+def _records(name: str) -> Check:
     folder = environment.measurements()
     devices = {d.name: sorted(d.glob("*.json")) for d in sorted(folder.glob("*")) if d.is_dir()}
     counts = {device: sum(map(_count, files)) for device, files in devices.items() if files}
@@ -326,11 +326,13 @@ def _records(name):
     return Check(name, "ok", ", ".join(f"{count} of {d}" for d, count in counts.items()))
 
 
-def _count(path):
+def _count(path: Path) -> int:
     return len(json.loads(path.read_text())["records"])
 
 
-def _failed(name, package, found, still, command=REQUIREMENTS):
+def _failed(
+    name: str, package: str, found: dict[str, Any], still: str, command: str = REQUIREMENTS
+) -> Check:
     """The line for a probe that failed: not installed, or installed and broken."""
     if "missing" in found:
         return Check(name, "missing", found["missing"], found["still"], found["command"])
@@ -339,7 +341,7 @@ def _failed(name, package, found, still, command=REQUIREMENTS):
     return Check(name, "broken", f"{_installed(package)}: {found['error']}", still, command)
 
 
-def _installed(package):
+def _installed(package: str) -> str | None:
     """Version of an installed distribution, or None."""
     try:
         return importlib.metadata.version(package)
@@ -347,7 +349,7 @@ def _installed(package):
         return None
 
 
-def _from_pip(path):
+def _from_pip(path: str | Path) -> bool:
     return any(root == Path(path) or root in Path(path).parents for root in toolchain.pip_roots())
 
 
@@ -366,7 +368,7 @@ print("\\n@@" + json.dumps(answer))
 """
 
 
-def _probe(code):
+def _probe(code: str) -> dict[str, Any]:
     """Run code that sets `answer`, a dict, in a process of its own.
 
     Returns:
@@ -383,5 +385,5 @@ def _probe(code):
     return json.loads(done.stdout.rpartition("\n@@")[2])
 
 
-def _line(error):
+def _line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -1,12 +1,10 @@
-"""How many threads TVM and MXNet start on the processor.
-
-Imported with the package, so it imports next to nothing.
-"""
+"""How many threads TVM and MXNet start on the processor."""
 
 import os
+from pathlib import Path
 
 
-def cores(folder="/sys/devices/system/cpu"):
+def cores(folder: str | Path = "/sys/devices/system/cpu") -> int:
     """Processor cores that this process may run on; hardware threads of one core count once.
 
     Args:
@@ -17,7 +15,7 @@ def cores(folder="/sys/devices/system/cpu"):
     """
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
-    found = set()
+    found: set[str | int] = set()
     for cpu in os.sched_getaffinity(0):
         try:
             found.add(_siblings(folder, cpu))
@@ -26,18 +24,20 @@ def cores(folder="/sys/devices/system/cpu"):
     return len(found)
 
 
-def use_all_cores():
+def use_all_cores() -> None:
     """Let TVM and OpenMP, which MXNet uses, start a thread for each core, unless told otherwise.
 
     Both take half of what the system calls processors, in the belief that two of them are one core.
-    Of a virtual machine's processors that is often wrong. It has to be said before they start.
+    Of a virtual machine's processors that is often wrong. They read it when their threads start,
+    and not later: `build` says it before a kernel for 'llvm' is compiled, and `libraries.mxnet`
+    before the import.
     """
     number = str(cores())
     for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, number)
 
 
-def _siblings(folder, cpu):
+def _siblings(folder: str | Path, cpu: int) -> str:
     """Which hardware threads share the core of one, as Linux says it."""
     with open(f"{folder}/cpu{cpu}/topology/thread_siblings_list") as file:
         return file.read()
