@@ -25,8 +25,8 @@ def waits_for_all_but_one(kernel):
 
 
 def test_another_macro():
-    slow = changed(hopper.matmul, hand_back=wait_for_all)
-    assert waits_for_all_but_one(hopper.matmul) and not waits_for_all_but_one(slow)
+    slow = changed(hopper.matmul_nt, release=wait_for_all)
+    assert waits_for_all_but_one(hopper.matmul_nt) and not waits_for_all_but_one(slow)
     a, b = (np.random.default_rng(k).standard_normal((100, 72)).astype("float16") for k in (0, 1))
     c = np.full((100, 100 // 8 * 8), np.nan, "float16")
     d2ltvm.emulate(slow(100, 96, 72), a, b[:96].copy(), c)
@@ -35,20 +35,23 @@ def test_another_macro():
 
 
 def test_another_line():
-    edit = "        else:\n            part:", "        if group_of > 0:\n            part:"
-    kernel = d2ltvm.build(changed(hopper.matmul, edit)(256, 256, 256), "sm_90a")
+    edit = (
+        "        else:\n            consumer:",
+        "        if warpgroup > 0:\n            consumer:",
+    )
+    kernel = d2ltvm.build(changed(hopper.matmul_nt, edit)(256, 256, 256), "sm_90a")
     loop = next(x for x in sass.loops(kernel.sass()) if any(op.startswith("HGMMA") for op in x))
     assert any(op.startswith("R2UR") for op in loop)
 
 
 def test_the_function_itself_stays():
-    before = hopper.matmul
-    changed(hopper.matmul, ("wait_group(0)", "wait_group(0)"), hand_back=wait_for_all)
-    assert hopper.matmul is before and tiles.hand_back is not wait_for_all
+    before = hopper.matmul_nt
+    changed(hopper.matmul_nt, ("wait_group(0)", "wait_group(0)"), release=wait_for_all)
+    assert hopper.matmul_nt is before and tiles.release is not wait_for_all
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="edits has 'no such text'; text of matmul is allowed"):
-        changed(hopper.matmul, ("no such text", ""))
-    with pytest.raises(ValueError, match="names has nobody; what stands in matmul"):
-        changed(hopper.matmul, nobody=None)
+    with pytest.raises(ValueError, match="edits has 'no such text'; expected text of matmul_nt"):
+        changed(hopper.matmul_nt, ("no such text", ""))
+    with pytest.raises(ValueError, match="names has nobody; expected a name in matmul_nt"):
+        changed(hopper.matmul_nt, nobody=None)

@@ -57,7 +57,7 @@ def test_convolution(run, shape, options):
     o = d2ltvm.conv_out_size(n, k, p, s)
     y = np.full((batch, o, o, oc), np.nan, "float16")
     taps = np.ascontiguousarray(w.transpose(2, 3, 0, 1).reshape(k * k, oc, ic))
-    run(hopper.conv(*shape, **options), x, taps, y)
+    run(hopper.conv_nhwc(*shape, **options), x, taps, y)
     exact = [a.astype("float64") for a in (x.transpose(0, 3, 1, 2), w)]
     want = d2ltvm.conv_batch_reference(*exact, p, s).transpose(0, 2, 3, 1)
     most = d2ltvm.conv_batch_reference(*map(np.abs, exact), p, s).transpose(0, 2, 3, 1)
@@ -67,7 +67,7 @@ def test_convolution(run, shape, options):
 @pytest.mark.parametrize("where", [pytest.param("gpu", marks=needs_hopper), "emulated"])
 def test_tiles_on_demand_are_counted_anew(where):
     """One kernel several times: each launch leaves the counter as it found it."""
-    program = hopper.conv(300, 64, 64, 4, 1, sms=7, on_demand=True)
+    program = hopper.conv_nhwc(300, 64, 64, 4, 1, sms=7, on_demand=True)
     run = d2ltvm.build(program) if where == "gpu" else functools.partial(d2ltvm.emulate, program)
     x, w = half((300, 4, 4, 64), 0), half((1, 64, 64), 1, 0.125)
     exact = x.astype("float64") @ w[0].astype("float64").T
@@ -83,7 +83,7 @@ def test_product(run, shape):
     n, m, l = shape
     a, b = half((n, l), 0), half((m, l), 1, l**-0.5)
     c = np.full((n, m), np.nan, "float16")
-    run(hopper.matmul(n, m, l), a, b, c)
+    run(hopper.matmul_nt(n, m, l), a, b, c)
     x, y = a.astype("float64"), b.astype("float64")
     assert_rounded(c, x @ y.T, np.abs(x) @ np.abs(y).T, l)
 
@@ -138,11 +138,17 @@ def located(plan):
     @T.prim_func
     def main(out_ptr: T.handle):
         out = T.match_buffer(out_ptr, (plan.tiles, 8), "int32")
-        at = T.alloc_local((8,), "int32")
-        for job in T.serial(plan.tiles):
-            implicit.locate(at, job, plan)
-            for i in T.unroll(8):
-                out[job, i] = at[i]
+        tile = implicit.ConvTile()
+        for index in T.serial(plan.tiles):
+            implicit.locate(tile, index, plan)
+            out[index, 0] = tile.row
+            out[index, 1] = tile.column
+            out[index, 2] = tile.image
+            out[index, 3] = tile.channel
+            out[index, 4] = tile.first_kh
+            out[index, 5] = tile.taps_h
+            out[index, 6] = tile.first_kw
+            out[index, 7] = tile.taps_w
 
     tensor = tvm.runtime.tensor(np.full((plan.tiles, 8), -1, "int32"))
     tvm.compile(tvm.IRModule({"main": main}), target="llvm", tir_pipeline="tirx")(tensor)
@@ -157,12 +163,12 @@ PLANS = [(shape, {k: v for k, v in options.items() if k != "sms"}) for shape, op
 )
 def test_every_tile_is_located_once_with_its_taps(shape, options):
     oc, k, p, s = shape[1], *shape[4:]
-    plan = planning.plan_conv(*shape, **options)
+    plan = planning.plan_conv(shape, **options)
     (tn, th, tw), places = plan.tile, located(plan)
     corners = itertools.product(
-        range(0, plan.o, th),
-        range(0, plan.o, tw),
-        range(0, plan.batch, tn),
+        range(0, plan.shape.o, th),
+        range(0, plan.shape.o, tw),
+        range(0, plan.shape.batch, tn),
         range(0, oc, plan.columns),
     )
     assert sorted(map(tuple, places[:, :4].tolist())) == sorted(corners)
@@ -171,7 +177,7 @@ def test_every_tile_is_located_once_with_its_taps(shape, options):
         inside = [
             tap
             for tap in range(k)
-            if any(0 <= y * s - p + tap < plan.n for y in range(first, first + size))
+            if any(0 <= y * s - p + tap < plan.shape.n for y in range(first, first + size))
         ]
         return (min(inside), len(inside)) if plan.skip else (0, k)
 
@@ -185,12 +191,12 @@ def test_every_tile_is_located_once_with_its_taps(shape, options):
 def test_the_plan_computes_the_convolution(shape, options):
     """Boxes under each tap, multiplied and stored as the kernel does, in NumPy."""
     batch, oc, ic, n, k, p, s = shape
-    plan = planning.plan_conv(*shape, **options)
+    plan = planning.plan_conv(shape, **options)
     images, kernels = half((batch, ic, n, n), 0), half((oc, ic, k, k), 1)
     exact = [a.astype("float64") for a in (images, kernels)]
-    x = exact[0].transpose(0, 2, 3, 1).reshape(plan.batch, plan.n, plan.n, ic)
+    x = exact[0].transpose(0, 2, 3, 1).reshape(plan.shape.batch, plan.shape.n, plan.shape.n, ic)
     w = exact[1].transpose(2, 3, 0, 1).reshape(k * k, oc, ic)
-    y = np.full((plan.batch, plan.o, plan.o, oc), np.nan)
+    y = np.full((plan.shape.batch, plan.shape.o, plan.shape.o, oc), np.nan)
     for row, column, image, channel, kh, taps_h, kw, taps_w in located(plan).tolist():
         sums = np.zeros((128, plan.columns))
         for tap_h, tap_w in itertools.product(range(kh, kh + taps_h), range(kw, kw + taps_w)):
@@ -212,11 +218,11 @@ def innermost(text):
 @pytest.mark.parametrize(
     "kernel",
     [
-        lambda: hopper.conv(*LAYER),
-        lambda: hopper.conv(256, 64, 64, 56, 3, 1),
-        lambda: hopper.conv(1, 512, 256, 14, 3, 1),
-        lambda: hopper.conv(256, 128, 256, 56, 1),
-        lambda: hopper.matmul(4096, 4096, 4096),
+        lambda: hopper.conv_nhwc(*LAYER),
+        lambda: hopper.conv_nhwc(256, 64, 64, 56, 3, 1),
+        lambda: hopper.conv_nhwc(1, 512, 256, 14, 3, 1),
+        lambda: hopper.conv_nhwc(256, 128, 256, 56, 1),
+        lambda: hopper.matmul_nt(4096, 4096, 4096),
     ],
     ids=["layer", "64 channels", "one image", "on demand", "product"],
 )
@@ -231,7 +237,7 @@ def test_machine_code(kernel):
 
 
 def test_the_launch():
-    built = d2ltvm.build(hopper.conv(1, 64, 64, 14, 3, 1), "sm_90a")
+    built = d2ltvm.build(hopper.conv_nhwc(1, 64, 64, 14, 3, 1), "sm_90a")
     (launch,) = built.launches
     assert launch.grid == (2, 1, 1) and launch.block == (384, 1, 1) and launch.dependent
     assert [p.shape for p in built.params] == [(1, 14, 14, 64), (9, 64, 64), (1, 14, 14, 64)]
@@ -241,7 +247,7 @@ def test_the_launch():
 @pytest.mark.parametrize("columns, early", [(64, False), (128, True)])
 def test_who_waits_for_the_kernel_before(columns, early):
     """All do, before anything is fetched; the next one may start early behind wide tiles."""
-    text = d2ltvm.build(hopper.conv(1, 128, 64, 14, 3, 1, columns=columns), "sm_90a").sass()
+    text = d2ltvm.build(hopper.conv_nhwc(1, 128, 64, 14, 3, 1, columns=columns), "sm_90a").sass()
     opcodes = [line.split()[1] for line in text.splitlines() if "*/  " in line]
     assert opcodes.index("ACQBULK") < opcodes.index("UTMALDG.4D")
     assert opcodes[: opcodes.index("ACQBULK")].count("PREEXIT") == opcodes.count("PREEXIT") == early
@@ -252,7 +258,7 @@ def test_a_chain_of_dependent_launches():
     """Each product reads what the one before wrote, with no time between them."""
     n, many = 2048, 40
     a, b = half((n, n), 0), half((n, n), 1, n**-0.5)
-    kernel = d2ltvm.build(hopper.matmul(n, n, n))
+    kernel = d2ltvm.build(hopper.matmul_nt(n, n, n))
     want = a
     for _ in range(many):
         c = np.full((n, n), np.nan, "float16")
@@ -273,10 +279,10 @@ def test_what_is_on_demand():
         ((8, 128, 256, 56, 1, 0, 1), False),  # a tile or two for a block
         ((256, 64, 64, 56, 3, 1, 1), False),
     ):
-        assert planning.plan_conv(*layer).on_demand == expected
-        assert planning.plan_conv(*layer, on_demand=not expected).on_demand == (not expected)
+        assert planning.plan_conv(layer).on_demand == expected
+        assert planning.plan_conv(layer, on_demand=not expected).on_demand == (not expected)
     # On a chip with more SMs there are too few tiles for each.
-    assert not planning.plan_conv(256, 128, 256, 56, 1, 0, 1, sms=1000).on_demand
+    assert not planning.plan_conv((256, 128, 256, 56, 1), sms=1000).on_demand
 
 
 @pytest.mark.parametrize(
@@ -289,7 +295,7 @@ def test_flop_per_byte(layer):
     touched = {y * s - p + tap for y in range(o) for tap in range(k)} & set(range(n))
     elements = batch * (len(touched) ** 2 * ic + o * o * oc) + k * k * oc * ic
     flop = sum(2 for _ in np.ndindex(batch, oc, ic, o, o, k, k))
-    assert planning.flop_per_byte(*layer) == pytest.approx(flop / (2 * elements))
+    assert planning.flop_per_byte(layer) == pytest.approx(flop / (2 * elements))
 
 
 def test_choices():
@@ -304,25 +310,52 @@ def test_choices():
     assert planning.tile_pixels(8, 14, 2) == (128, 1, 1)
     for batch, o in ((1, 1), (1, 2), (2, 3), (5, 100)):
         tile = planning.tile_pixels(batch, o, 1)
-        assert np.prod(tile) == 128 and planning.check_pixels(tile, 1) == tile
+        assert (
+            np.prod(tile) == 128
+            and planning.check_pixels(tile, planning.ConvShape(batch, 8, 8, o, 1)) == tile
+        )
 
 
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: hopper.matmul(64, 60, 64), "m is 60; a positive multiple of 8"),
-        (lambda: hopper.matmul(64, 64, 4), "l is 4; a positive multiple of 8"),
-        (lambda: hopper.matmul(64, 64, 64, columns=96), "columns is 96; 64, 128 or 256"),
-        (lambda: hopper.matmul(64, 64, 64, columns=256, parts=1, stages=4), "stages is 4; 2 to 3"),
-        (lambda: hopper.matmul(64, 64, 64, columns=128, parts=4), "parts is 4; a divisor of 2"),
-        (lambda: hopper.one_tile(12), "columns is 12; a multiple of 8, up to 256"),
-        (lambda: hopper.conv(256, 500, 256, 14, 3), "oc is 500; a positive multiple of 8"),
-        (lambda: hopper.conv(256, 512, 3, 14, 3), "ic is 3; a positive multiple of 8"),
-        (lambda: hopper.conv(256, 512, 256, 14, 3, 3), "p is 3; 0 to 2 is allowed with k = 3"),
-        (lambda: hopper.conv(256, 512, 256, 2, 3), "k is 3; at most"),
-        (lambda: hopper.conv(*LAYER, tile=(64, 1, 1)), r"tile is \(64, 1, 1\); images, rows"),
-        (lambda: hopper.conv(*LAYER, tile=(1, 1, 128)), r"tile is \(1, 1, 128\); images, rows"),
-        (lambda: hopper.conv(*LAYER[:6], 2, tile=(64, 2, 1)), "with s = 2, .128, 1, 1. is allowed"),
+        (lambda: hopper.matmul_nt(0, 64, 64), "n is 0; expected a positive integer"),
+        (lambda: hopper.matmul_nt(2.5, 64, 64), "n is 2.5; expected a positive integer"),
+        (lambda: hopper.matmul_nt(64, 60, 64), "m is 60; expected a positive multiple of 8"),
+        (lambda: hopper.matmul_nt(64, -8, 64), "m is -8; expected a positive multiple of 8"),
+        (lambda: hopper.matmul_nt(64, 64, 4), "l is 4; expected a positive multiple of 8"),
+        (lambda: hopper.matmul_nt(64, 64, 64.0), "l is 64.0; expected a positive multiple of 8"),
+        (lambda: hopper.matmul_nt(64, 64, 64, sms=-5), "sms is -5; expected a positive integer"),
+        (lambda: hopper.matmul_nt(64, 64, 64, columns=96), "columns is 96; expected 64, 128 or"),
+        (lambda: hopper.matmul_nt(64, 64, 64, columns=0), "columns is 0; expected 64, 128 or 256"),
+        (lambda: hopper.matmul_nt(64, 64, 64, 256, 4, 1), "stages is 4; expected 2 to 3 with"),
+        (lambda: hopper.matmul_nt(64, 64, 64, stages=2.5), "stages is 2.5; expected 2 to"),
+        (lambda: hopper.matmul_nt(64, 64, 64, 128, parts=4), "parts is 4; expected a divisor of 2"),
+        (lambda: hopper.matmul_nt(64, 64, 64, 128, parts=0), "parts is 0; expected a divisor of 2"),
+        (lambda: hopper.one_tile(12), "columns is 12; expected a positive multiple of 8"),
+        (lambda: hopper.one_tile(264), "columns is 264; expected a multiple of 8, up to 256"),
+        (lambda: hopper.one_tile(repeats=0), "repeats is 0; expected a positive integer"),
+        (lambda: hopper.one_tile(blocks=1.5), "blocks is 1.5; expected a positive integer"),
+        (lambda: hopper.conv_nhwc(0, 64, 64, 14, 3), "batch is 0; expected a positive integer"),
+        (lambda: hopper.conv_nhwc(256, 500, 256, 14, 3), "oc is 500; expected a positive multiple"),
+        (lambda: hopper.conv_nhwc(256, 512, 3, 14, 3), "ic is 3; expected a positive multiple"),
+        (lambda: hopper.conv_nhwc(256, 512, 256, 0, 3), "n is 0; expected a positive integer"),
+        (lambda: hopper.conv_nhwc(256, 512, 256, 14, 0), "k is 0; expected a positive integer"),
+        (lambda: hopper.conv_nhwc(256, 512, 256, 14, 3, 3), "p is 3; expected 0 to 2 with k = 3"),
+        (lambda: hopper.conv_nhwc(256, 512, 256, 14, 3, -1), "p is -1; expected 0 to 2 with k = 3"),
+        (lambda: hopper.conv_nhwc(256, 512, 256, 14, 3, 1, 0), "s is 0; expected a positive"),
+        (lambda: hopper.conv_nhwc(256, 512, 256, 2, 3), "k is 3; .*at most"),
+        (lambda: hopper.conv_nhwc(*LAYER, sms=0), "sms is 0; expected a positive integer"),
+        (
+            lambda: hopper.conv_nhwc(*LAYER, tile=(64, 1, 1)),
+            r"tile is \(64, 1, 1\); expected images",
+        ),
+        (lambda: hopper.conv_nhwc(*LAYER, tile=(1, 1, 128)), r"tile is \(1, 1, 128\); expected im"),
+        (lambda: hopper.conv_nhwc(*LAYER, tile=(128, 1)), r"tile is \(128, 1\); expected images"),
+        (
+            lambda: hopper.conv_nhwc(*LAYER[:6], 2, tile=(64, 2, 1)),
+            r"tile is \(64, 2, 1\); expected \(128, 1, 1\) with s = 2",
+        ),
     ],
 )
 def test_errors(call, message):

@@ -25,7 +25,7 @@ def product(kernel=None):
     n, m, l = SIZES.values()
     a, b = (rng.standard_normal(shape, "float32").astype("float16") for shape in ((n, l), (m, l)))
     c = np.full((n, m), np.nan, "float16")
-    d2ltvm.emulate(kernel or hopper.matmul(**SIZES, **OPTIONS), a, b, c)
+    d2ltvm.emulate(kernel or hopper.matmul_nt(**SIZES, **OPTIONS), a, b, c)
     error = np.abs(c - a.astype("float64") @ b.astype("float64").T).max()
     return np.inf if np.isnan(error) else error
 
@@ -36,25 +36,25 @@ def test_the_kernel_as_it_is():
 
 def test_registers_that_are_traded():
     """That a warpgroup takes registers of another one changes nothing here."""
-    trade = 'T.ptx["setmaxnreg.inc.sync.aligned.u32"](232)\n            part: T.let'
-    assert product(changed(hopper.matmul, ("part: T.let", trade))(**SIZES, **OPTIONS)) < 0.02
+    trade = 'T.ptx["setmaxnreg.inc.sync.aligned.u32"](232)\n            consumer: T.let'
+    assert product(changed(hopper.matmul_nt, ("consumer: T.let", trade))(**SIZES, **OPTIONS)) < 0.02
 
 
 @T.inline
-def hand_back_without_waiting(ring, thread, last, k):
+def release_without_waiting(ring, thread, last, k):
     if thread % 128 == 0 and k > 0:
         ring.empty.arrive(last)
 
 
 @T.inline
-def hand_back_too_early(ring, thread, last, k):
+def release_too_early(ring, thread, last, k):
     T.ptx.wgmma.wait_group.sync.aligned(2)
     if thread % 128 == 0 and k > 0:
         ring.empty.arrive(last)
 
 
 @T.inline
-def hand_back_twice(ring, thread, last, k):
+def release_twice(ring, thread, last, k):
     T.ptx.wgmma.wait_group.sync.aligned(1)
     if thread % 128 == 0 and k > 0:
         ring.empty.arrive(last)
@@ -62,7 +62,7 @@ def hand_back_twice(ring, thread, last, k):
 
 
 @T.inline
-def hand_nothing_back(ring, thread, last, k):
+def release_nothing(ring, thread, last, k):
     T.ptx.wgmma.wait_group.sync.aligned(1)
 
 
@@ -72,26 +72,26 @@ def finish_without_waiting(ring, thread, last):
         ring.empty.arrive(last)
 
 
-@pytest.mark.parametrize("wrong", [hand_back_without_waiting, hand_back_too_early])
-def test_a_slot_that_is_handed_back_before_it_has_been_read(monkeypatch, wrong):
-    monkeypatch.setattr("d2ltvm.hopper.product.hand_back", wrong)
+@pytest.mark.parametrize("wrong", [release_without_waiting, release_too_early])
+def test_a_slot_that_is_released_before_it_has_been_read(monkeypatch, wrong):
+    monkeypatch.setattr("d2ltvm.hopper.product.release", wrong)
     assert product() > 1
 
 
 def test_products_that_nobody_waits_for(monkeypatch):
-    monkeypatch.setattr("d2ltvm.hopper.product.finish", finish_without_waiting)
+    monkeypatch.setattr("d2ltvm.hopper.product.release_last", finish_without_waiting)
     with pytest.raises(SynchronizationError, match="the kernel ends while 8 copies or products"):
         product()
 
 
-def test_a_slot_that_is_not_handed_back(monkeypatch):
-    monkeypatch.setattr("d2ltvm.hopper.product.hand_back", hand_nothing_back)
+def test_a_slot_that_is_not_released(monkeypatch):
+    monkeypatch.setattr("d2ltvm.hopper.product.release", release_nothing)
     with pytest.raises(SynchronizationError, match=r"ever: 0 for barrier \d+, parity 0; 1 for"):
         product()
 
 
-def test_a_slot_that_is_handed_back_twice(monkeypatch):
-    monkeypatch.setattr("d2ltvm.hopper.product.hand_back", hand_back_twice)
+def test_a_slot_that_is_released_twice(monkeypatch):
+    monkeypatch.setattr("d2ltvm.hopper.product.release", release_twice)
     with pytest.raises(SynchronizationError, match="for ever"):
         product()
 
@@ -136,11 +136,11 @@ def there_and_back(wait, finish=True, barrier=True):
         T.cuda.cta_sync()
         if thread == 0:
             arrived.arrive(0, 64 * 64 * 2)
-            tiles.load(tile[:, :], A[0:64, 0:64], arrived.ptr_to([0]))
+            tiles.tma_load(tile[:, :], A[0:64, 0:64], arrived.ptr_to([0]))
         if wait:
             arrived.wait(0, 0)
         if thread == 0:
-            tiles.store(C[0:64, 0:64], tile[:, :])
+            tiles.tma_store(C[0:64, 0:64], tile[:, :])
             T.ptx.cp.async_.bulk.commit_group()
             if finish:
                 T.ptx.cp.async_.bulk.wait_group(0)
@@ -163,7 +163,7 @@ def test_copies_that_nobody_waits_for(wait, finish):
 
 
 def test_what_tma_is_told():
-    mod = lowering.as_module(hopper.conv(3, 24, 40, 9, 3, 1, 1))
+    mod = lowering.as_module(hopper.conv_nhwc(3, 24, 40, 9, 3, 1, 1))
     maps = lowering.lower(mod, d2ltvm.as_target("sm_90a")).tensor_maps
     told = ("float16", True, True)
     assert maps == {
@@ -196,11 +196,15 @@ def test_a_barrier_that_is_not_there():
 
 def test_a_counter_that_is_not_left_as_it_was():
     """One that is to count to more than there are tiles."""
-    wrong = changed(hopper.conv, ("Job(pool, tiles,", "Job(pool, tiles + 1,"))
+    wrong = changed(
+        hopper.conv_nhwc,
+        ("TileScheduler(pool, tiles,", "TileScheduler(pool, tiles + 1,"),
+        ("scheduler.is_valid()", "scheduler.work_idx < tiles"),
+    )
     shapes = (300, 1, 1, 64), (1, 64, 64), (300, 1, 1, 64)
     arrays = [np.zeros(shape, "float16") for shape in shapes]
     options = {"on_demand": True, "columns": 64, "sms": 2}
-    d2ltvm.emulate(hopper.conv(300, 64, 64, 1, 1, **options), *arrays)
+    d2ltvm.emulate(hopper.conv_nhwc(300, 64, 64, 1, 1, **options), *arrays)
     with pytest.raises(SynchronizationError, match="leaves its counter of tiles at 3"):
         d2ltvm.emulate(wrong(300, 64, 64, 1, 1, **options), *arrays)
 
@@ -270,13 +274,13 @@ def test_a_tensor_under_another_name():
     assert (c == 2 * a.reshape(-1)).all()
 
 
-@pytest.mark.parametrize("make", [hopper.matmul, hopper.conv], ids=["matmul", "conv"])
+@pytest.mark.parametrize("make", [hopper.matmul_nt, hopper.conv_nhwc], ids=["matmul", "conv"])
 def test_a_dependent_launch_has_to_wait(make):
     """As it is, nothing is asked for before the kernel before has ended; without the wait it is."""
-    sizes = {"matmul": (64, 64, 64), "conv": (128, 64, 64, 1, 1)}[make.__name__]
+    sizes = {"matmul_nt": (64, 64, 64), "conv_nhwc": (128, 64, 64, 1, 1)}[make.__name__]
     arrays = [np.zeros(p.shape, p.dtype) for p in d2ltvm.build(make(*sizes), "sm_90a").params]
     d2ltvm.emulate(make(*sizes), *arrays)
-    wait = {"matmul": "()", "conv": "(plan.early)"}[make.__name__]
+    wait = {"matmul_nt": "()", "conv_nhwc": "(plan.early)"}[make.__name__]
     hasty = changed(make, (f"wait_for_kernel_before{wait}", "T.evaluate(0)"))
     with pytest.raises(SynchronizationError, match=r"griddepcontrol\.wait"):
         d2ltvm.emulate(hasty(*sizes), *arrays)

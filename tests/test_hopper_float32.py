@@ -116,12 +116,26 @@ def test_machine_code_of_the_convolution():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: conv_float32(256, 512, 256, 14, 3, columns=256), "columns is 256; 64 or 128"),
-        (lambda: conv_float32(256, 512, 3, 14, 3), "ic is 3; a positive multiple of 8"),
-        (lambda: conv_float32(256, 512, 256, 14, 3, stages=4), "stages is 4; 2 to 3 are"),
-        (lambda: conv_float32(256, 512, 256, 14, 3, parts=3), "parts is 3; a divisor of 4"),
-        (lambda: conv_float32(256, 512, 256, 14, 3, scale=2.0**-140), "scale is .*; normal"),
-        (lambda: split((3, 3), 1.0), r"shape is \(3, 3\); a multiple of 4"),
+        (
+            lambda: conv_float32(256, 512, 256, 14, 3, columns=256),
+            "columns is 256; expected 64 or 128",
+        ),
+        (lambda: conv_float32(256, 512, 3, 14, 3), "ic is 3; expected a positive multiple of 8"),
+        (lambda: conv_float32(256, 512, 256, 14, 3, stages=4), "stages is 4; expected 2 to 3 with"),
+        (
+            lambda: conv_float32(256, 512, 256, 14, 3, parts=3),
+            "parts is 3; expected a divisor of 4",
+        ),
+        (
+            lambda: conv_float32(256, 512, 256, 14, 3, scale=2.0**-140),
+            "scale is .*; expected a normal",
+        ),
+        (lambda: split((3, 3), 1.0), r"shape is \(3, 3\); expected a multiple of 4"),
+        (lambda: split((4, 0), 1.0), r"shape is \(4, 0\); expected a multiple of 4"),
+        (lambda: split((4, 4), 3.0), "scale is 3.0; expected a power of two"),
+        (lambda: split((4, 4), -2.0), "scale is -2.0; expected a power of two"),
+        (lambda: conv_float32(0, 512, 256, 14, 3), "batch is 0; expected a positive integer"),
+        (lambda: conv_float32(256, 512, 256, 14, 3, columns=0), "columns is 0; expected 64 or"),
     ],
 )
 def test_errors(call, message):
@@ -134,6 +148,4 @@ def test_shared_memory_suffices(columns, parts):
     sizes, options = (256, 512, 256, 14, 3, 1, 1), {"columns": columns, "parts": parts}
     kernel = d2ltvm.build(conv_float32(*sizes, **options), "sm_90a")
     assert kernel.launches[0].shared <= planning.SHARED
-    assert (
-        float32.plan_float32(*sizes, **options).stages == {64: 4, 128: min(3, parts + 1)}[columns]
-    )
+    assert float32.plan_float32(sizes, **options).stages == {64: 4, 128: min(3, parts + 1)}[columns]

@@ -29,7 +29,7 @@ def data(n):
     return (values + np.copysign(0.5, values)).astype("float16")
 
 
-def poisoned(x, rows, laps=1, sms=132):
+def poisoned(x, rows, laps=1, sms=None):
     return np.full(ring.reference(x, rows, laps, sms).shape, np.nan, "float32")
 
 
@@ -87,14 +87,15 @@ def test_clocks_on_the_gpu():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"n": 0}, "n is 0; an integer of at least 1"),
-        ({"n": 1.5}, "n is 1.5; an integer of at least 1"),
-        ({"rows": 40}, "rows is 40; a multiple of 16, up to 256"),
-        ({"rows": 272}, "rows is 272; a multiple of 16, up to 256"),
-        ({"stages": 0}, "stages is 0; an integer of at least 1"),
-        ({"stages": 15}, "stages is 15; 1 to 14 are allowed with rows = 128"),
-        ({"laps": 0}, "laps is 0; an integer of at least 1"),
-        ({"sms": 0}, "sms is 0; an integer of at least 1"),
+        ({"n": 0}, "n is 0; expected a positive integer"),
+        ({"n": 1.5}, "n is 1.5; expected a positive integer"),
+        ({"rows": 40}, "rows is 40; expected a multiple of 16, up to 256"),
+        ({"rows": 32.0}, "rows is 32.0; expected a positive integer"),
+        ({"rows": 272}, "rows is 272; expected a multiple of 16, up to 256"),
+        ({"stages": 0}, "stages is 0; expected a positive integer"),
+        ({"stages": 15}, "stages is 15; expected 1 to 14 with rows = 128"),
+        ({"laps": 0}, "laps is 0; expected a positive integer"),
+        ({"sms": 0}, "sms is 0; expected a positive integer"),
     ],
     ids=str,
 )
@@ -104,9 +105,9 @@ def test_errors(kernel, wrong, message):
 
 
 def test_errors_of_clocks():
-    with pytest.raises(ValueError, match="pause is -1; an integer of at least 0"):
+    with pytest.raises(ValueError, match="pause is -1; expected an integer of at least 0"):
         ring.stream(1024, pause=-1)
-    with pytest.raises(ValueError, match="rounds is 9; block 0 has 8"):
+    with pytest.raises(ValueError, match="rounds is 9; expected at most 8, which block 0 has"):
         ring.stream(500, rows=32, sms=2, rounds=9)
 
 

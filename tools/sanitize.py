@@ -38,11 +38,11 @@ PRODUCTS = [(300, 264, 136), (1000, 512, 256)]
 def programs():
     """The kernels, at sizes that tiles do not divide, with several tiles a block."""
     for shape, options in CONVS:
-        yield hopper.conv(*shape, **options)
+        yield hopper.conv_nhwc(*shape, **options)
     for shape, options in FLOAT32:
         yield float32.conv_float32(*shape, **options)
     for sizes in PRODUCTS:
-        yield hopper.matmul(*sizes, sms=3)
+        yield hopper.matmul_nt(*sizes, sms=3)
     for kernel in RINGS:
         yield kernel(1000, rows=48, stages=3, laps=2, sms=3)
 

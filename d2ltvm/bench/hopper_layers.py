@@ -133,8 +133,8 @@ def bench_layers(
 
     Args:
         layers: tuples of batch, oc, ic, n, k, p and s. Images are repeated after 31.
-        variants: options of `hopper.conv` by legend; by default one, 'TVM', with none. The option
-            'kernel' is a function to be called instead of `hopper.conv`.
+        variants: options of `hopper.conv_nhwc` by legend; by default one, 'TVM', with none. The
+            option 'kernel' is a function to be called instead of `hopper.conv_nhwc`.
         clock: one or several, as for `d2ltvm.time_together`.
         names: of the layers; by default `layer_name` of each.
         setting: where kernels run, and what runs beside them.
@@ -157,7 +157,7 @@ def layer_contenders(
         layer, variants, setting: as for `bench_layers`, where a layer is one of the tuples.
     """
     ours = {"TVM": {}} if variants is None else variants
-    kernels = {legend: _build(implicit.conv, layer, ours[legend], setting) for legend in ours}
+    kernels = {legend: _build(implicit.conv_nhwc, layer, ours[legend], setting) for legend in ours}
     *_, p, s = layer
     images, weights = _data(layer, "float16")
     runs = {"cuDNN": setting.conv(p, s)(images, weights)}
@@ -284,7 +284,7 @@ def bench_products(
         rng = np.random.default_rng(0)
         return [rng.standard_normal((n, n), "float32").astype("float16") for _ in range(2)]
 
-    kernels = {n: setting.build(product.matmul(n, n, n)) for n in as_sizes(sizes)}
+    kernels = {n: setting.build(product.matmul_nt(n, n, n)) for n in as_sizes(sizes)}
     return bench_together(
         kernels,
         {"cuBLAS": setting.product, "TVM": lambda a, b: _product(kernels[len(a)], a, b)},

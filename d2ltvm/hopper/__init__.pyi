@@ -6,6 +6,6 @@ from . import (
     tiles as tiles,
 )
 from .float32 import conv_float32 as conv_float32
-from .implicit import conv as conv
-from .product import matmul as matmul
+from .implicit import conv_nhwc as conv_nhwc
+from .product import matmul_nt as matmul_nt
 from .wgmma import one_tile as one_tile

@@ -6,6 +6,9 @@ tell, and the other three products are what TensorCores compute exactly. They cu
 though, so that these are collected, in float32 registers, after every 64 channels.
 """
 
+import math
+from typing import Any
+
 import numpy as np
 import tvm
 from tvm import te
@@ -14,14 +17,14 @@ from tvm.script import tirx as T
 
 from d2ltvm.compute.convolution import conv_out_size
 from d2ltvm.compute.ops import schedule
-from d2ltvm.hopper.implicit import locate
-from d2ltvm.hopper.planning import DEPTH, ROWS, plan_conv
-from d2ltvm.hopper.tiles import encode, load, shared_tile, store
+from d2ltvm.hopper.implicit import ConvTile, locate
+from d2ltvm.hopper.planning import DEPTH, ROWS, ConvPlan, Tile, plan_conv
+from d2ltvm.hopper.tiles import encode_descriptor, shared_tile, tma_load, tma_store
 
 LARGEST = 2.0**15  # float16 ends at 65504
 
 
-def power_of_two(values):
+def power_of_two(values: Any) -> float:
     """The power of two by which float32 values are multiplied before they become float16.
 
     >>> power_of_two(np.array([0.75, -3.0], "float32"))
@@ -35,7 +38,7 @@ def power_of_two(values):
     """
     most = float(np.max(np.abs(values), initial=0))
     if not np.isfinite(most):
-        raise ValueError(f"the largest of values is {most}; finite ones are allowed")
+        raise ValueError(f"the largest of values is {most}; expected a finite one")
     scale = LARGEST / 2.0 ** (np.frexp(most)[1]) if most else 1.0
     return float(min(scale, 2.0**127))
 
@@ -55,10 +58,12 @@ def split(shape, scale):
         A `tvm.s_tir.Schedule`.
 
     Raises:
-        ValueError: the size is not a multiple of 4.
+        ValueError: the size is not a multiple of 4, or the scale no power of two.
     """
-    if np.prod(shape) % 4:
-        raise ValueError(f"shape is {shape}; a multiple of 4 elements is allowed")
+    if min(shape) < 1 or math.prod(shape) % 4:
+        raise ValueError(f"shape is {shape}; expected a multiple of 4 elements")
+    if not (0 < scale < math.inf and math.frexp(scale)[0] == 0.5):
+        raise ValueError(f"scale is {scale}; expected a power of two")
     x = te.placeholder(shape, name="x")
 
     def piece(p, *index):
@@ -80,16 +85,16 @@ def split(shape, scale):
 
 
 # From hopper/float32.
-def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
+def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=None, **options):
     """A convolution kernel in NHWC of float32, given as pairs of float16.
 
     >>> kernel = d2ltvm.build(conv_float32(256, 512, 256, 14, 3, 1, scale=2.0**-27))
 
     X is (2, batch, n, n, ic), W (2, k * k, oc, ic), both from `split`, Y (batch, o, o, oc) in
-    float32. As `hopper.conv`, but a slot of the ring holds both pieces of both tiles.
+    float32. As `hopper.conv_nhwc`, but a slot of the ring holds both pieces of both tiles.
 
     Args:
-        batch, oc, ic, n, k, p, s, sms: as for `hopper.conv`.
+        batch, oc, ic, n, k, p, s, sms: as for `hopper.conv_nhwc`.
         scale: what results are multiplied by: one over the scales of X and of W.
         options: of `planning.plan_conv`; columns are 64 or 128.
 
@@ -97,16 +102,15 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
         A PrimFunc, for `d2ltvm.build`.
 
     Raises:
-        ValueError: as for `hopper.conv`, or `scale` is no normal number of float32.
+        ValueError: as for `hopper.conv_nhwc`, or `scale` is no normal number of float32.
     """
     if not np.finfo("float32").tiny <= scale <= np.finfo("float32").max:
-        raise ValueError(f"scale is {scale}; normal numbers of float32 are allowed")
-    plan = plan_float32(batch, oc, ic, n, k, p, s, sms, **options)
-    (tn, th, tw), (hn, hh) = plan.tile, plan.half
-    columns, stages = plan.columns, plan.stages
-    parts, width = plan.parts, plan.width
+        raise ValueError(f"scale is {scale}; expected a normal number of float32")
+    plan = plan_float32((batch, oc, ic, n, k, p, s), sms, **options)
+    (tn, th, tw), (hn, hh), view = plan.tile, plan.half, plan.shape
+    columns, stages, width = plan.columns, plan.stages, plan.width
     tiles, chunks, o = plan.tiles, plan.chunks, conv_out_size(n, k, p, s)
-    blocks, nbytes = min(sms, tiles), 2 * (ROWS + columns) * DEPTH * 2
+    blocks, nbytes = plan.blocks, 2 * (ROWS + columns) * DEPTH * 2
 
     @T.prim_func
     def main(x_ptr: T.handle, w_ptr: T.handle, y_ptr: T.handle):
@@ -114,14 +118,14 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
         W = T.match_buffer(w_ptr, (2, k * k, oc, ic), "float16", align=16)
         Y = T.match_buffer(y_ptr, (batch, o, o, oc), "float32", align=16)
         inputs = T.decl_buffer(
-            (2 * plan.batch, plan.n, plan.n, ic), "float16", data=X.data, align=16
+            (2 * view.batch, view.n, view.n, ic), "float16", data=X.data, align=16
         )
         weights = T.decl_buffer((2 * k * k, oc, ic), "float16", data=W.data, align=16)
-        results = T.decl_buffer((plan.batch, plan.o, plan.o, oc), "float32", data=Y.data, align=16)
+        results = T.decl_buffer((view.batch, view.o, view.o, oc), "float32", data=Y.data, align=16)
         T.device_entry()
         T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1})
         block = T.cta_id([blocks])
-        group_of = T.warpgroup_id([3])
+        warpgroup = T.warpgroup_id([3])  # 0 is the producer, 1 and 2 are consumers
         thread = T.thread_id([384])
 
         pool = T.SMEMPool()
@@ -133,51 +137,53 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
         T.ptx.fence.proxy.async_.shared__cta()
         T.cuda.cta_sync()
 
-        at = T.alloc_local((8,), "int32")
+        tile = ConvTile()
         slot = PipelineState(stages, 0)
-        job: T.int32 = block
-        if group_of == 0:
+        index: T.int32 = block
+        if warpgroup == 0:
             if thread == 0:
-                while job < tiles:
-                    locate(at, job, plan)
-                    c: T.let[T.int32] = at[3]
-                    for rkh in T.serial(at[5]):
-                        for rkw in T.serial(at[7]):
+                while index < tiles:
+                    locate(tile, index, plan)
+                    c: T.let[T.int32] = tile.channel
+                    for rkh in T.serial(tile.taps_h):
+                        for rkw in T.serial(tile.taps_w):
                             for i in T.serial(chunks):
-                                kh: T.let[T.int32] = at[4] + rkh
-                                kw: T.let[T.int32] = at[6] + rkw
-                                y: T.let[T.int32] = at[0] * s - p + kh
-                                x: T.let[T.int32] = at[1] * s - p + kw
+                                kh: T.let[T.int32] = tile.first_kh + rkh
+                                kw: T.let[T.int32] = tile.first_kw + rkw
+                                y: T.let[T.int32] = tile.row * s - p + kh
+                                x: T.let[T.int32] = tile.column * s - p + kw
                                 z: T.let[T.int32] = i * DEPTH
                                 ring.empty.wait(slot.stage, slot.phase ^ 1)
                                 ring.full.arrive(slot.stage, nbytes)
                                 for low in T.unroll(2):
-                                    b: T.let[T.int32] = at[2] + low * plan.batch
+                                    b: T.let[T.int32] = tile.image + low * view.batch
                                     tap: T.let[T.int32] = kh * k + kw + low * k * k
-                                    load(
+                                    tma_load(
                                         sX[slot.stage, low, :, :, :, :],
                                         inputs[b : b + tn, y : y + th, x : x + tw, z : z + DEPTH],
                                         ring.full.ptr_to([slot.stage]),
                                     )
-                                    load(
+                                    tma_load(
                                         sW[slot.stage, low, :, :],
                                         weights[tap : tap + 1, c : c + columns, z : z + DEPTH],
                                         ring.full.ptr_to([slot.stage]),
                                     )
                                 slot.advance()
-                    job = job + blocks
+                    index = index + blocks
         else:
-            part: T.let[T.int32] = group_of - 1
+            consumer: T.let[T.int32] = warpgroup - 1
             acc = T.alloc_local((columns // 2,), "float32")
             total = T.alloc_local((columns // 2,), "float32")
             matrices = T.alloc_local((2,), "uint64")
-            encode(matrices[0], sX.ptr_to([0, 0, part * hn % tn, part * hh % th, 0, 0]))
-            encode(matrices[1], sW.ptr_to([0, 0, 0, 0]))
-            while job < tiles:
-                locate(at, job, plan)
+            encode_descriptor(
+                matrices[0], sX.ptr_to([0, 0, consumer * hn % tn, consumer * hh % th, 0, 0])
+            )
+            encode_descriptor(matrices[1], sW.ptr_to([0, 0, 0, 0]))
+            while index < tiles:
+                locate(tile, index, plan)
                 for i in T.unroll(columns // 2):
                     total[i] = T.float32(0)
-                for _ in T.serial(at[5] * at[7] * chunks):
+                for _ in T.serial(tile.taps_h * tile.taps_w * chunks):
                     ring.full.wait(slot.stage, slot.phase)
                     multiply_pieces(acc, matrices, slot.stage, columns, 0)
                     multiply_pieces(acc, matrices, slot.stage, columns, 1)
@@ -189,33 +195,43 @@ def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=132, **options):
                         ring.empty.arrive(slot.stage)
                     collect(total, acc, columns, 1)
                     slot.advance()
-                for h in T.unroll(parts):
-                    float32_to_shared(total, scale, sY, part, thread, h, width, (hn, hh, tw))
+                for h in T.unroll(plan.parts):
+                    float32_registers_to_shared(
+                        total, scale, sY, consumer, thread, h, width, (hn, hh, tw)
+                    )
                     if thread % 128 == 0:
                         for j in T.unroll(width // 32):
-                            b: T.let[T.int32] = at[2] + part * hn % tn
-                            y: T.let[T.int32] = at[0] + part * hh % th
-                            x: T.let[T.int32] = at[1]
-                            c: T.let[T.int32] = at[3] + h * width + j * 32
-                            store(
+                            b: T.let[T.int32] = tile.image + consumer * hn % tn
+                            y: T.let[T.int32] = tile.row + consumer * hh % th
+                            x: T.let[T.int32] = tile.column
+                            c: T.let[T.int32] = tile.channel + h * width + j * 32
+                            tma_store(
                                 results[b : b + hn, y : y + hh, x : x + tw, c : c + 32],
-                                sY[part, j, :, :, :, :],
+                                sY[consumer, j, :, :, :, :],
                             )
                         T.ptx.cp.async_.bulk.commit_group()
-                job = job + blocks
+                index = index + blocks
             if thread % 128 == 0:
                 T.ptx.cp.async_.bulk.wait_group(0)
 
     return main
 
 
-def plan_float32(*sizes, columns=None, parts=2, **options):
+def plan_float32(
+    shape: tuple[int, ...],
+    sms: int | None = None,
+    columns: int | None = None,
+    parts: int = 2,
+    tile: Tile | None = None,
+    **options: Any,
+) -> ConvPlan:
     """`plan_conv` for pairs of tiles, and sums kept twice: of 128 columns at most."""
-    columns = columns or min(128, plan_conv(*sizes, tile=options.get("tile")).columns)
-    if columns > 128:
-        raise ValueError(f"columns is {columns}; 64 or 128 are allowed")
+    if columns is None:
+        columns = min(128, plan_conv(shape, sms, tile).columns)
+    if columns not in (64, 128):
+        raise ValueError(f"columns is {columns!r}; expected 64 or 128")
     options = {"on_demand": False, "pieces": 2, "itemsize": 4, **options}
-    return plan_conv(*sizes, columns=columns, parts=parts, **options)
+    return plan_conv(shape, sms, tile, columns, parts=parts, **options)
 
 
 # From hopper/float32.
@@ -253,18 +269,18 @@ def collect(total, acc, columns, h):
 
 
 @T.inline
-def float32_to_shared(sums, scale, tile, part, thread, h, width, box):
-    """Put scaled sums of a warpgroup into its tile: `hopper.to_shared` without rounding."""
+def float32_registers_to_shared(sums, scale, tile, consumer, thread, h, width, box):
+    """Put scaled sums of a consumer into its tile: `registers_to_shared` without rounding."""
     if thread % 128 == 0:
         T.ptx.cp.async_.bulk.wait_group.read(0)
-    T.cuda.warpgroup_sync(part + 1)
+    T.cuda.warpgroup_sync(consumer + 1)
     row: T.let[T.int32] = thread % 128 // 32 * 16 + thread % 32 // 4
     for j in T.unroll(width // 8):
         for i in T.unroll(4):
             r: T.let[T.int32] = row + i // 2 * 8
             column: T.let[T.int32] = j % 4 * 8 + thread % 4 * 2 + i % 2
             tile[
-                part, j // 4, r // (box[1] * box[2]), r // box[2] % box[1], r % box[2], column
+                consumer, j // 4, r // (box[1] * box[2]), r // box[2] % box[1], r % box[2], column
             ] = sums[h * (width // 2) + j * 4 + i] * T.float32(scale)  # fmt: skip
     T.ptx.fence.proxy.async_.shared__cta()
-    T.cuda.warpgroup_sync(part + 1)
+    T.cuda.warpgroup_sync(consumer + 1)

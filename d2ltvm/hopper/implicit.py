@@ -1,4 +1,4 @@
-"""Convolution for Hopper: a matrix product whose rows TMA finds in the image."""
+"""Convolution for Hopper: an implicit matrix product, whose rows TMA finds in the image."""
 
 from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
 from tvm.script import tirx as T
@@ -9,74 +9,106 @@ from d2ltvm.hopper.planning import (
     ROWS,
     plan_conv,
 )
-from d2ltvm.hopper.tile_scheduler import Job
+from d2ltvm.hopper.tile_scheduler import TileScheduler
 from d2ltvm.hopper.tiles import (
     dependent_launch,
-    encode,
-    finish,
-    hand_back,
-    load,
+    encode_descriptor,
     multiply,
+    registers_to_shared,
+    release,
+    release_last,
     shared_tile,
-    store,
-    to_shared,
+    tma_load,
+    tma_store,
     wait_for_kernel_before,
 )
 
 
 # From hopper/implicit.
+@T.meta_class
+class ConvTile:
+    """Where a tile of the result begins, and the taps that it needs, in registers."""
+
+    def __init__(self):
+        self.row = T.local_scalar("int32")
+        self.column = T.local_scalar("int32")
+        self.image = T.local_scalar("int32")
+        self.channel = T.local_scalar("int32")
+        self.first_kh = T.local_scalar("int32")
+        self.taps_h = T.local_scalar("int32")
+        self.first_kw = T.local_scalar("int32")
+        self.taps_w = T.local_scalar("int32")
+
+
+# From hopper/implicit.
+def first_tap(plan, first, size):
+    """The first tap, along an axis, that some of `size` pixels need."""
+    *_, p, s = plan.shape
+    return T.max(0, p - (first + size - 1) * s) if plan.skip else 0
+
+
+# From hopper/implicit.
+def end_of_taps(plan, first):
+    """The tap behind the last one, along an axis, that pixels from `first` on need."""
+    *_, n, k, p, s = plan.shape
+    return T.min(k, n + p - first * s) if plan.skip else k
+
+
+# From hopper/implicit.
 @T.inline
-def locate(at, job, plan):
-    """Where a tile lies: row, column, image, channel; its first tap and taps, twice.
+def find_taps(tile, plan):
+    """Write down the taps that a tile needs: the first and how many, both ways."""
+    tile.first_kh = first_tap(plan, tile.row, plan.tile[1])
+    tile.taps_h = end_of_taps(plan, tile.row) - tile.first_kh
+    tile.first_kw = first_tap(plan, tile.column, plan.tile[2])
+    tile.taps_w = end_of_taps(plan, tile.column) - tile.first_kw
+
+
+# From hopper/implicit.
+@T.inline
+def locate(tile, index, plan):
+    """Write down where the tile of a number lies, and its taps.
 
     Tiles inside of the image come first, then those at its borders, which have fewer
     taps: long ones start early, and short ones fill the gaps at the end.
     """
-    q: T.let[T.int32] = job // plan.each
+    q: T.let[T.int32] = index // plan.each
     if q < plan.whole_y * plan.whole_x:
-        at[0] = plan.first_y + q // max(1, plan.whole_x)
-        at[1] = plan.first_x + q % max(1, plan.whole_x)
+        tile.row = plan.first_y + q // max(1, plan.whole_x)
+        tile.column = plan.first_x + q % max(1, plan.whole_x)
     elif q < plan.whole_y * plan.wide:
         beyond: T.let[T.int32] = q - plan.whole_y * plan.whole_x
-        at[0] = plan.first_y + beyond // max(1, plan.wide - plan.whole_x)
+        tile.row = plan.first_y + beyond // max(1, plan.wide - plan.whole_x)
         x: T.let[T.int32] = beyond % max(1, plan.wide - plan.whole_x)
-        at[1] = (x + plan.first_x + plan.whole_x) % plan.wide
+        tile.column = (x + plan.first_x + plan.whole_x) % plan.wide
     else:
-        at[0] = ((q // plan.wide) + plan.first_y) % plan.high
-        at[1] = q % plan.wide
-    at[0] = at[0] * plan.tile[1]
-    at[1] = at[1] * plan.tile[2]
-    r: T.let[T.int32] = job % plan.each
-    at[2] = (r // (plan.group * plan.across) * plan.group + r % plan.group) * plan.tile[0]
-    at[3] = r % (plan.group * plan.across) // plan.group * plan.columns
-    if plan.skip:
-        at[4] = T.max(0, plan.p - (at[0] + plan.tile[1] - 1) * plan.s)
-        at[5] = T.min(plan.k, plan.n + plan.p - at[0] * plan.s) - at[4]
-        at[6] = T.max(0, plan.p - (at[1] + plan.tile[2] - 1) * plan.s)
-        at[7] = T.min(plan.k, plan.n + plan.p - at[1] * plan.s) - at[6]
-    else:
-        at[4] = 0
-        at[5] = plan.k
-        at[6] = 0
-        at[7] = plan.k
+        tile.row = ((q // plan.wide) + plan.first_y) % plan.high
+        tile.column = q % plan.wide
+    tile.row = tile.row * plan.tile[1]
+    tile.column = tile.column * plan.tile[2]
+    r: T.let[T.int32] = index % plan.each
+    tile.image = (r // (plan.group * plan.across) * plan.group + r % plan.group) * plan.tile[0]
+    tile.channel = r % (plan.group * plan.across) // plan.group * plan.columns
+    find_taps(tile, plan)
 
 
 # From hopper/implicit.
-def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
-    """A convolution kernel in NHWC, float16 with float32 sums.
+def conv_nhwc(batch, oc, ic, n, k, p=0, s=1, sms=None, **options):
+    """A convolution in NHWC, float16 with float32 sums.
 
-    >>> kernel = d2ltvm.build(hopper.conv(256, 512, 256, 14, 3, 1))
+    >>> kernel = d2ltvm.build(hopper.conv_nhwc(256, 512, 256, 14, 3, 1))
 
     X is (batch, n, n, ic), W (k * k, oc, ic), Y (batch, o, o, oc). A tile of Y is a
-    box of 128 pixels by some channels. For each tap and each 64 input channels TMA
-    fetches the box of X under the tap, zeros where that is outside, and a tile of W.
-    With tiles on demand the kernel counts them in a variable of its own, so that
-    it must not run in two streams at once.
+    box of 128 pixels by some channels. For each tap and each 64 input channels the
+    producer has TMA fetch the box of X under the tap, zeros where that is outside, and
+    a tile of W. The kernel is persistent and warp-specialised, as `matmul_nt` is. With
+    tiles on demand it counts them in a variable of its own, so that it must not run in
+    two streams at once.
 
     Args:
         batch, oc, ic, n, k, p, s: as for `conv_nhwcnc`; oc and ic are multiples of 8,
             and p < k.
-        sms: blocks that run at once, which are the SMs of the chip.
+        sms: blocks that run at once; None for one on each SM (132 without a GPU).
         options: of `planning.plan_conv`.
 
     Returns:
@@ -85,23 +117,23 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
     Raises:
         ValueError: a size is not as above, or shared memory is too small.
     """
-    plan = plan_conv(batch, oc, ic, n, k, p, s, sms, **options)
-    (tn, th, tw), (hn, hh) = plan.tile, plan.half
-    columns, stages, parts, width = plan.columns, plan.stages, plan.parts, plan.width
+    plan = plan_conv((batch, oc, ic, n, k, p, s), sms, **options)
+    (tn, th, tw), (hn, hh), view = plan.tile, plan.half, plan.shape
+    columns, stages, width = plan.columns, plan.stages, plan.width
     tiles, chunks, o = plan.tiles, plan.chunks, conv_out_size(n, k, p, s)
-    blocks, nbytes = min(sms, tiles), (ROWS + columns) * DEPTH * 2
+    blocks, nbytes = plan.blocks, (ROWS + columns) * DEPTH * 2
 
     @T.prim_func
     def main(x_ptr: T.handle, w_ptr: T.handle, y_ptr: T.handle):
         X = T.match_buffer(x_ptr, (batch, n, n, ic), "float16", align=16)
         W = T.match_buffer(w_ptr, (k * k, oc, ic), "float16", align=16)
         Y = T.match_buffer(y_ptr, (batch, o, o, oc), "float16", align=16)
-        inputs = T.decl_buffer((plan.batch, plan.n, plan.n, ic), "float16", data=X.data, align=16)
-        results = T.decl_buffer((plan.batch, plan.o, plan.o, oc), "float16", data=Y.data, align=16)
+        inputs = T.decl_buffer((view.batch, view.n, view.n, ic), "float16", data=X.data, align=16)
+        results = T.decl_buffer((view.batch, view.o, view.o, oc), "float16", data=Y.data, align=16)
         T.device_entry()
         T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1})
         block = T.cta_id([blocks])
-        group_of = T.warpgroup_id([3])
+        warpgroup = T.warpgroup_id([3])  # 0 is the producer, 1 and 2 are consumers
         thread = T.thread_id([384])
 
         pool = T.SMEMPool()
@@ -109,76 +141,79 @@ def conv(batch, oc, ic, n, k, p=0, s=1, sms=132, **options):
         sW = shared_tile(pool, (stages, columns, DEPTH))
         sY = shared_tile(pool, (2, width // 64, hn, hh, tw, 64))
         ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=2)
-        job = Job(pool, tiles, blocks, plan.on_demand)
+        scheduler = TileScheduler(pool, tiles, blocks, plan.on_demand)
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
         T.cuda.cta_sync()
         wait_for_kernel_before(plan.early)
 
-        at = T.alloc_local((8,), "int32")
+        tile = ConvTile()
         slot = PipelineState(stages, 0)
-        job.begin(block)
-        if group_of == 0:
+        scheduler.init(block)
+        if warpgroup == 0:
             if thread == 0:
-                while job.tile < tiles:
-                    job.ask()
-                    locate(at, job.tile, plan)
-                    b: T.let[T.int32] = at[2]
-                    c: T.let[T.int32] = at[3]
-                    for rkh in T.serial(at[5]):
-                        for rkw in T.serial(at[7]):
+                while scheduler.is_valid():
+                    scheduler.prefetch_next_work()
+                    locate(tile, scheduler.work_idx, plan)
+                    b: T.let[T.int32] = tile.image
+                    c: T.let[T.int32] = tile.channel
+                    for rkh in T.serial(tile.taps_h):
+                        for rkw in T.serial(tile.taps_w):
                             for i in T.serial(chunks):
-                                kh: T.let[T.int32] = at[4] + rkh
-                                kw: T.let[T.int32] = at[6] + rkw
-                                y: T.let[T.int32] = at[0] * s - p + kh
-                                x: T.let[T.int32] = at[1] * s - p + kw
+                                kh: T.let[T.int32] = tile.first_kh + rkh
+                                kw: T.let[T.int32] = tile.first_kw + rkw
+                                y: T.let[T.int32] = tile.row * s - p + kh
+                                x: T.let[T.int32] = tile.column * s - p + kw
                                 tap: T.let[T.int32] = kh * k + kw
                                 ring.empty.wait(slot.stage, slot.phase ^ 1)
                                 ring.full.arrive(slot.stage, nbytes)
                                 z: T.let[T.int32] = i * DEPTH
-                                load(
+                                tma_load(
                                     sX[slot.stage, :, :, :, :],
                                     inputs[b : b + tn, y : y + th, x : x + tw, z : z + DEPTH],
                                     ring.full.ptr_to([slot.stage]),
                                 )
-                                load(
+                                tma_load(
                                     sW[slot.stage, :, :],
                                     W[tap : tap + 1, c : c + columns, z : z + DEPTH],
                                     ring.full.ptr_to([slot.stage]),
                                 )
                                 slot.advance()
-                    job.pass_on()
+                    scheduler.advance_to_next_work()
         else:
-            part: T.let[T.int32] = group_of - 1
+            consumer: T.let[T.int32] = warpgroup - 1
             acc = T.alloc_local((columns // 2,), "float32")
             pair = T.alloc_local((4,), "uint32")
             matrices = T.alloc_local((2,), "uint64")
-            encode(matrices[0], sX.ptr_to([0, part * hn % tn, part * hh % th, 0, 0]))
-            encode(matrices[1], sW.ptr_to([0, 0, 0]))
+            encode_descriptor(
+                matrices[0], sX.ptr_to([0, consumer * hn % tn, consumer * hh % th, 0, 0])
+            )
+            encode_descriptor(matrices[1], sW.ptr_to([0, 0, 0]))
             last: T.int32 = 0
-            while job.tile < tiles:
-                locate(at, job.tile, plan)
-                for i in T.serial(at[5] * at[7] * chunks):
+            while scheduler.is_valid():
+                locate(tile, scheduler.work_idx, plan)
+                for i in T.serial(tile.taps_h * tile.taps_w * chunks):
                     ring.full.wait(slot.stage, slot.phase)
                     multiply(acc, matrices, slot.stage, columns, i)
-                    hand_back(ring, thread, last, i)
+                    release(ring, thread, last, i)
                     last = slot.stage
                     slot.advance()
-                finish(ring, thread, last)
-                for h in T.unroll(parts):
-                    to_shared(acc, pair, sY, part, thread, h, width, (hn, hh, tw))
+                release_last(ring, thread, last)
+                # The epilogue: results go to shared memory, and from there TMA stores them.
+                for h in T.unroll(plan.parts):
+                    registers_to_shared(acc, pair, sY, consumer, thread, h, width, (hn, hh, tw))
                     if thread % 128 == 0:
                         for j in T.unroll(width // 64):
-                            b: T.let[T.int32] = at[2] + part * hn % tn
-                            y: T.let[T.int32] = at[0] + part * hh % th
-                            x: T.let[T.int32] = at[1]
-                            c: T.let[T.int32] = at[3] + h * width + j * 64
-                            store(
+                            b: T.let[T.int32] = tile.image + consumer * hn % tn
+                            y: T.let[T.int32] = tile.row + consumer * hh % th
+                            x: T.let[T.int32] = tile.column
+                            c: T.let[T.int32] = tile.channel + h * width + j * 64
+                            tma_store(
                                 results[b : b + hn, y : y + hh, x : x + tw, c : c + 64],
-                                sY[part, j, :, :, :, :],
+                                sY[consumer, j, :, :, :, :],
                             )
                         T.ptx.cp.async_.bulk.commit_group()
-                job.take()
+                scheduler.fetch_next_work()
             if thread % 128 == 0:
                 T.ptx.cp.async_.bulk.wait_group(0)
 

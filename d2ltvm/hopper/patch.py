@@ -5,15 +5,17 @@ import itertools
 import linecache
 import re
 import textwrap
+from collections.abc import Callable
+from typing import Any
 
 _number = itertools.count()
 
 
-def changed(function, *edits, **names):
+def changed(function: Callable[..., Any], *edits: tuple[str, str], **names: Any) -> Any:
     """A function as another, but for edits of its source and other meanings of global names.
 
-    >>> slow = changed(hopper.matmul, hand_back=wait_for_all)
-    >>> same = changed(hopper.conv, ("if group_of == 0:", "if group_of < 1:"))
+    >>> slow = changed(hopper.matmul_nt, release=wait_for_all)
+    >>> same = changed(hopper.conv_nhwc, ("if warpgroup == 0:", "if warpgroup < 1:"))
 
     TVM's script parser reads a kernel's source and looks up its macros by name, and so it does
     here: the new source is kept where Python's `inspect` finds it.
@@ -32,11 +34,11 @@ def changed(function, *edits, **names):
     source = textwrap.dedent(inspect.getsource(function))
     for old, new in edits:
         if old not in source:
-            raise ValueError(f"edits has {old!r}; text of {function.__name__} is allowed")
+            raise ValueError(f"edits has {old!r}; expected text of {function.__name__}")
         source = source.replace(old, new)
     for name in names:
         if not re.search(rf"\b{name}\b", source):
-            raise ValueError(f"names has {name}; what stands in {function.__name__} is allowed")
+            raise ValueError(f"names has {name}; expected a name in {function.__name__}")
     file = f"<{function.__name__}, changed {next(_number)}>"
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
     space = {**function.__globals__, **names}

@@ -6,10 +6,13 @@ What is chosen here was measured; the kernels are in `product`, `implicit` and `
 import functools
 import math
 from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, NamedTuple
 
 from d2ltvm.compute.convolution import conv_out_size
+from d2ltvm.system.chips import sm_count
 
-ROWS = 128  # of a tile: 64 for each of two warpgroups, which is what wgmma takes
+ROWS = 128  # of a tile: 64 for each of two consumer warpgroups, which is what wgmma takes
 DEPTH = 64  # of a tile: 64 float16 are 128 bytes, the longest row that TMA can swizzle
 SHARED = 227 * 1024  # bytes that a block can have. Source: CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability".
@@ -18,83 +21,113 @@ SHARED = 227 * 1024  # bytes that a block can have. Source: CUDA C++ Programming
 MEMORY_BOUND = 180  # flop/byte: with less, memory sets the time, and SMs wait differently long
 MANY_TILES = 10  # of a block: with fewer, one too many for a block costs more than the wait
 
+Tile = tuple[int, int, int]  # images, rows and columns
 
-@dataclass(frozen=True)
-class Plan:
-    """How the result of a convolution is cut into tiles. `plan_conv` makes it.
 
-    Attributes:
-        batch, n, o: images, and their height and width, going in and coming out.
-        k, p, s: of the convolution.
-        tile, half: images, rows and columns of a tile; images and rows of a warpgroup's half.
-        columns: channels of a tile, of which `width` are stored at a time, in `parts` parts.
-        stages: slots of the ring.
-        chunks: of 64 input channels.
-        down, high, wide, across: tiles along images, rows, columns and channels.
-        group: tiles along images that share channels in L2.
-        first_y, whole_y: the first tile, and the number of tiles, with all taps in the image.
-        first_x, whole_x: the same along columns.
-        skip: whether taps outside of the image are left out.
-        on_demand: whether blocks ask for their next tile, rather than take them in turns.
+class ConvShape(NamedTuple):
+    """The sizes of a convolution, as for `d2ltvm.conv_nhwcnc`. Any tuple of them will do.
+
+    >>> ConvShape(256, 512, 256, 14, 3, p=1).o
+    14
     """
 
     batch: int
+    oc: int
+    ic: int
     n: int
-    o: int
     k: int
-    p: int
-    s: int
-    tile: tuple
+    p: int = 0
+    s: int = 1
+
+    @property
+    def o(self) -> int:
+        """Height and width of the result."""
+        return int(conv_out_size(self.n, self.k, self.p, self.s))
+
+
+@dataclass(frozen=True)
+class ConvPlan:
+    """How the result of a convolution is cut into tiles. `plan_conv` makes it.
+
+    Attributes:
+        shape: of the convolution, a `ConvShape`; one of 1 x 1 has as many images as pixels.
+        tile, half: images, rows and columns of a tile; images and rows of a consumer's half.
+        columns: channels of a tile, of which `width` are stored at a time, in `parts` parts.
+        stages: slots of the ring.
+        skip: whether taps outside of the image are left out.
+        on_demand: whether blocks ask for their next tile, rather than take them in turns.
+        blocks: of the persistent grid: one for each SM, or for each tile if there are fewer.
+        chunks: of 64 input channels.
+        down, high, wide, across: tiles along images, rows, columns and channels.
+        group: tiles along images that share channels in L2.
+        each: tiles at the same pixels.
+        first_y, whole_y: the first tile, and the number of tiles, with all taps in the image.
+        first_x, whole_x: the same along columns.
+        early: whether the next kernel may start on the first free SMs. Measured: hopper/early.
+    """
+
+    shape: ConvShape
+    sms: int
+    tile: Tile
     columns: int
     stages: int
     parts: int
-    chunks: int
-    across: int
     skip: bool
     on_demand: bool
 
-    down = property(lambda self: math.ceil(self.batch / self.tile[0]))
-    high = property(lambda self: math.ceil(self.o / self.tile[1]))
-    wide = property(lambda self: math.ceil(self.o / self.tile[2]))
+    chunks = property(lambda self: math.ceil(self.shape.ic / DEPTH))
+    down = property(lambda self: math.ceil(self.shape.batch / self.tile[0]))
+    high = property(lambda self: math.ceil(self.shape.o / self.tile[1]))
+    wide = property(lambda self: math.ceil(self.shape.o / self.tile[2]))
+    across = property(lambda self: math.ceil(self.shape.oc / self.columns))
     tiles = property(lambda self: self.down * self.high * self.wide * self.across)
+    blocks = property(lambda self: min(self.sms, self.tiles))
     group = property(lambda self: group_size(self.down))
     width = property(lambda self: self.columns // self.parts)
-    # Whether the next kernel may start on the first free SMs. Measured: hopper/early.
     early = property(lambda self: self.columns > 64)
-    each = property(lambda self: self.down * self.across)  # tiles at the same pixels
+    each = property(lambda self: self.down * self.across)
     first_y = property(lambda self: self._inside[0].start)
     whole_y = property(lambda self: len(self._inside[0]))
     first_x = property(lambda self: self._inside[1].start)
     whole_x = property(lambda self: len(self._inside[1]))
 
     @property
-    def half(self):
+    def half(self) -> tuple[int, int]:
         tn, th, _ = self.tile
         return (tn // 2, th) if tn > 1 else (1, th // 2)
 
     @functools.cached_property
-    def _inside(self):
+    def _inside(self) -> list[range]:
         """Tiles along rows, and along columns, that have all taps in the image: two ranges."""
-        end = (self.n - self.k + self.p) // self.s + 1  # of the pixels with all taps
+        (_, _, _, n, k, p, s), o = self.shape, self.shape.o
+        end = (n - k + p) // s + 1  # of the pixels with all taps
         ranges = [
-            range(
-                math.ceil(self.p / (self.s * size)),
-                end // size if end < self.o else math.ceil(self.o / size),
-            )
+            range(math.ceil(p / (s * size)), end // size if end < o else math.ceil(o / size))
             for size in self.tile[1:]
         ]
         return [tiles or range(0) for tiles in ranges]
 
 
 def plan_conv(
-    batch, oc, ic, n, k, p, s, sms=132,
-    tile=None, columns=None, stages=None, parts=None, skip=True, on_demand=None,
-    itemsize=2, pieces=1,
-):  # fmt: skip
+    shape: tuple[int, ...],
+    sms: int | None = None,
+    tile: Tile | None = None,
+    columns: int | None = None,
+    stages: int | None = None,
+    parts: int | None = None,
+    skip: bool = True,
+    on_demand: bool | None = None,
+    itemsize: int = 2,
+    pieces: int = 1,
+) -> ConvPlan:
     """Cut a convolution into tiles: what is not given is chosen.
 
+    >>> plan_conv((256, 512, 256, 14, 3, 1, 1), sms=132).tiles
+    784
+
     Args:
-        batch, oc, ic, n, k, p, s, sms: as for `conv`.
+        shape: batch, oc, ic, n, k, p and s, as for `conv_nhwc`.
+        sms: as for `conv_nhwc`.
         tile: images, rows and columns of a tile's pixels, 128 together; None for `tile_pixels`.
             With a stride the rows and columns are 1.
         columns: channels of a tile, 64, 128 or 256; None for `tile_columns`.
@@ -107,34 +140,30 @@ def plan_conv(
         pieces: tiles of each tensor in a slot.
 
     Returns:
-        A `Plan`.
+        A `ConvPlan`.
 
     Raises:
-        ValueError: as for `conv`.
+        ValueError: as for `conv_nhwc`.
     """
-    check_multiples(oc=oc, ic=ic)
-    if not 0 <= p < k:
-        raise ValueError(f"p is {p}; 0 to {k - 1} is allowed with k = {k}")
-    o = conv_out_size(n, k, p, s)
-    intensity = flop_per_byte(batch, oc, ic, n, k, p, s)
-    if (k, p, s) == (1, 0, 1):  # a pixel does not look at others: each is an image
-        batch, n, o = batch * n * n, 1, 1
-    tile = check_pixels(tile or tile_pixels(batch, o, s), s)
-    chunks = math.ceil(ic / DEPTH)
-    boxes = count_tiles(batch, o, tile)
-    columns = columns or tile_columns(boxes, oc, sms)
-    parts = parts or tile_parts(columns, k * k * chunks)
+    shape, sms = check_shape(shape), check_sms(sms)
+    intensity = flop_per_byte(shape)
+    if shape[4:] == (1, 0, 1):  # a pixel does not look at others: each is an image
+        shape = shape._replace(batch=shape.batch * shape.n**2, n=1)
+    tile = tile_pixels(shape.batch, shape.o, shape.s) if tile is None else check_pixels(tile, shape)
+    boxes = count_tiles(shape.batch, shape.o, tile)
+    columns = tile_columns(boxes, shape.oc, sms) if columns is None else columns
+    parts = (
+        tile_parts(columns, shape.k**2 * math.ceil(shape.ic / DEPTH)) if parts is None else parts
+    )
     stages = check_ring(columns, stages, parts, itemsize, pieces)
-    across = math.ceil(oc / columns)
     if on_demand is None:
-        on_demand = intensity < MEMORY_BOUND and boxes * across / sms >= MANY_TILES
-    return Plan(
-        batch, n, o, k, p, s, tile, columns, stages, parts, chunks, across, skip, on_demand
-    )  # fmt: skip
+        tiles = boxes * math.ceil(shape.oc / columns)
+        on_demand = intensity < MEMORY_BOUND and tiles / sms >= MANY_TILES
+    return ConvPlan(shape, sms, tile, columns, stages, parts, skip, on_demand)
 
 
 # From hopper/implicit.
-def tile_columns(boxes, oc, sms):
+def tile_columns(boxes: int, oc: int, sms: int) -> int:
     """The columns of a tile, 64, 128 or 256, with which the last wave is done first.
 
     >>> tile_columns(98, 512, 132)
@@ -145,30 +174,31 @@ def tile_columns(boxes, oc, sms):
     # Measured: hopper/columns; for 64, the turns of 32 images in hopper/batches.
     cost = {256: 256, 128: 132, 64: 80}
 
-    def time(columns):
+    def time(columns: int) -> int:
         return math.ceil(boxes * math.ceil(oc / columns) / sms) * cost[columns]
 
     return min((c for c in cost if c < 2 * oc or c == 64), key=time)
 
 
-def flop_per_byte(batch, oc, ic, n, k, p=0, s=1):
+def flop_per_byte(shape: tuple[int, ...]) -> float:
     """The arithmetic intensity of a convolution of float16: operations per byte that must move.
 
-    >>> round(flop_per_byte(256, 128, 256, 56, 1))
+    >>> round(flop_per_byte((256, 128, 256, 56, 1)))
     85
 
     Each tensor is read or written once; of images only what kernels of k x k touch.
 
     Args:
-        batch, oc, ic, n, k, p, s: as for `conv`.
+        shape: batch, oc, ic, n, k, p and s, as for `conv_nhwc`.
     """
-    o = conv_out_size(n, k, p, s)
+    shape = ConvShape(*shape)
+    (batch, oc, ic, n, k, *_), o = shape, shape.o
     elements = batch * (min(n * n, (o * k) ** 2) * ic + o * o * oc) + k * k * oc * ic
     return 2 * batch * o * o * oc * ic * k * k / (2 * elements)
 
 
 # From hopper/implicit.
-def tile_pixels(batch, o, s):
+def tile_pixels(batch: int, o: int, s: int) -> tuple[int, int, int]:
     """Images, rows and columns, 128 together, that cover a batch in the fewest tiles.
 
     >>> tile_pixels(256, 14, 1), tile_pixels(1, 14, 1)
@@ -185,34 +215,64 @@ def tile_pixels(batch, o, s):
 
 
 # From hopper/implicit.
-def count_tiles(batch, o, tile):
+def count_tiles(batch: int, o: int, tile: tuple[int, int, int]) -> int:
     """How many tiles cover the pixels of a batch of results of o x o."""
     return math.prod(math.ceil(a / b) for a, b in zip((batch, o, o), tile, strict=True))
 
 
-def group_size(down, most=16):
+def group_size(down: int, most: int = 16) -> int:
     """How many of `down` tiles below each other are computed together: their largest divisor."""
     return max(d for d in range(1, min(down, most) + 1) if down % d == 0)
 
 
-def check_multiples(**sizes):
+def check_integers(least: int = 1, **values: Any) -> None:
+    """Refuse what is not an integer of at least `least`."""
+    for name, value in values.items():
+        if not isinstance(value, Integral) or value < least:
+            expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
+            raise ValueError(f"{name} is {value!r}; expected {expected}")
+
+
+def check_multiples(**sizes: Any) -> None:
     """Refuse sizes whose rows of float16 would not begin at 16 bytes, as TMA wants."""
     for name, size in sizes.items():
-        if size < 8 or size % 8:
-            raise ValueError(f"{name} is {size}; a positive multiple of 8 is allowed")
+        if not isinstance(size, Integral) or size < 8 or size % 8:
+            raise ValueError(f"{name} is {size!r}; expected a positive multiple of 8")
 
 
-def check_pixels(tile, s):
+def check_sms(sms: int | None) -> int:
+    """How many blocks run at once, checked; None for the SMs of the GPU, or else of an H200."""
+    if sms is None:
+        return sm_count()
+    check_integers(sms=sms)
+    return sms
+
+
+def check_shape(shape: tuple[int, ...]) -> ConvShape:
+    """The sizes of a convolution, checked."""
+    shape = ConvShape(*shape)
+    check_integers(batch=shape.batch, n=shape.n, k=shape.k, s=shape.s)
+    check_multiples(oc=shape.oc, ic=shape.ic)
+    if not isinstance(shape.p, Integral) or not 0 <= shape.p < shape.k:
+        raise ValueError(f"p is {shape.p!r}; expected 0 to {shape.k - 1} with k = {shape.k}")
+    conv_out_size(shape.n, shape.k, shape.p, shape.s)  # refuses a k that is too large
+    return shape
+
+
+def check_pixels(tile: Tile, shape: ConvShape) -> Tile:
     """A tile's images, rows and columns, checked."""
-    tn, th, tw = tile
-    if tn * th * tw != ROWS or min(tile) < 1 or tn * th % 2:
-        raise ValueError(f"tile is {tile}; images, rows and columns, {ROWS} together, are allowed")
-    if s > 1 and th * tw > 1:
-        raise ValueError(f"tile is {tile}; with s = {s}, ({ROWS}, 1, 1) is allowed")
+    one = (ROWS, 1, 1)
+    sizes = len(tile) == 3 and all(isinstance(size, Integral) and size > 0 for size in tile)
+    if not sizes or math.prod(tile) != ROWS or tile[0] * tile[1] % 2:
+        raise ValueError(
+            f"tile is {tile}; expected images, rows and columns, {ROWS} together, such as {one}"
+        )
+    if shape.s > 1 and tile != one:
+        raise ValueError(f"tile is {tile}; expected {one} with s = {shape.s}")
     return tile
 
 
-def tile_parts(columns, rounds):
+def tile_parts(columns: int, rounds: int) -> int:
     """In how many parts results of a tile are stored.
 
     In two, where they take the place of a slot that short sums need more. Measured: a product of
@@ -221,18 +281,20 @@ def tile_parts(columns, rounds):
     return 2 if columns == 256 and rounds <= 32 else 1
 
 
-def check_ring(columns, stages, parts=1, itemsize=2, pieces=1):
+def check_ring(
+    columns: int, stages: int | None, parts: int = 1, itemsize: int = 2, pieces: int = 1
+) -> int:
     """The slots of a ring, checked; where None are given, as many as fit, up to eight."""
     if columns not in (64, 128, 256):
-        raise ValueError(f"columns is {columns}; 64, 128 or 256 are allowed")
+        raise ValueError(f"columns is {columns!r}; expected 64, 128 or 256")
     boxes = columns * itemsize // 128  # of results, of 128 bytes a row
-    if parts < 1 or boxes % parts:
-        raise ValueError(f"parts is {parts}; a divisor of {boxes} is allowed")
+    if not isinstance(parts, Integral) or parts < 1 or boxes % parts:
+        raise ValueError(f"parts is {parts!r}; expected a divisor of {boxes}")
     slot = pieces * (ROWS + columns) * DEPTH * 2
     result = ROWS * columns * itemsize // parts
     most = (SHARED - 1024 - result) // slot
     if stages is None:
         return min(8, most)
-    if not 2 <= stages <= most:
-        raise ValueError(f"stages is {stages}; 2 to {most} are allowed with columns = {columns}")
+    if not isinstance(stages, Integral) or not 2 <= stages <= most:
+        raise ValueError(f"stages is {stages!r}; expected 2 to {most} with columns = {columns}")
     return stages

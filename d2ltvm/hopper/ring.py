@@ -1,18 +1,19 @@
-"""A ring of tiles in shared memory: some threads fill it, others empty it, and barriers between.
+"""A ring of tiles in shared memory: a producer fills it, a consumer empties it, barriers between.
 
 What the kernels do with the tiles is simple, they add up columns, so that what one sees of them is
 how tiles come. They are written in TIRx, thread by thread, and run on Hopper.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
 from tvm.script import tirx as T
 from tvm.tirx.layout import S, TileLayout
 
-from d2ltvm.hopper.planning import SHARED
-from d2ltvm.hopper.tiles import load
+from d2ltvm.hopper.planning import SHARED, check_integers, check_sms
+from d2ltvm.hopper.tiles import tma_load
 
 WIDTH = 64  # float16 of a row, which are 128 bytes: once around the banks of shared memory
 LINES = 16  # rows that 128 threads read at once, 16 bytes each
@@ -20,7 +21,7 @@ EVENTS = ("asked", "arrived", "taken", "handed back")  # of a tile: what `stream
 
 
 # From hopper/feeding.
-def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
+def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=None):
     """A kernel that adds up the columns of X, which TMA brings through a ring of tiles.
 
     >>> kernel = d2ltvm.build(ring.stream(2**20))
@@ -38,7 +39,7 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
         rounds: of block 0 whose clocks are kept, in another array behind the sums: uint64
             of (4, rounds), when a tile was asked for, arrived, was taken and handed back
             (by the first thread that adds up).
-        sms: blocks that run at once, which are the SMs of the chip.
+        sms: blocks that run at once; None for one on each SM (132 without a GPU).
 
     Returns:
         A PrimFunc, for `d2ltvm.build`.
@@ -53,7 +54,7 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
     def body(X, sums_of, clocks):
         T.device_entry()
         block = T.cta_id([blocks])
-        group_of = T.warpgroup_id([groups])  # 0 asks for tiles, 1 adds them up
+        warpgroup = T.warpgroup_id([groups])  # 0 is the producer, 1 the consumer
         thread = T.thread_id([groups * 128])
 
         pool = T.SMEMPool()
@@ -65,16 +66,16 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
 
         slot = PipelineState(stages, 0)
         r: T.int32 = 0
-        if group_of == 0:
+        if warpgroup == 0:
             if thread == 0:
                 for _ in T.serial(laps):
                     at: T.int32 = block
                     while at < tiles:
                         ring.empty.wait(slot.stage, slot.phase ^ 1)  # all begin empty
-                        keep(clocks, 0, block, r, rounds)
+                        record_clock(clocks, 0, block, r, rounds)
                         ring.full.arrive(slot.stage, nbytes)  # that will come
                         y: T.let[T.int32] = at * rows
-                        load(
+                        tma_load(
                             tile[slot.stage, :, :],
                             X[y : y + rows, 0:WIDTH],
                             ring.full.ptr_to([slot.stage]),
@@ -82,7 +83,7 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
                         slot.advance()
                         r = r + 1
                         at = at + blocks
-        elif group_of == 1:
+        elif warpgroup == 1:
             sums = T.alloc_local((8,), "float32")
             eight = T.alloc_local((8,), "float16")
             clear(sums)
@@ -94,18 +95,18 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
                     if pause > 0:
                         start = T.cuda.clock64()
                     if thread == 128:
-                        keep(clocks, 2, block, r, rounds)
+                        record_clock(clocks, 2, block, r, rounds)
                     add_slot(sums, eight, tile, slot.stage, thread, rows)
                     hold(start, pause)
                     ring.empty.arrive(slot.stage)  # each thread, when it has read
                     if thread == 128:
-                        keep(clocks, 3, block, r, rounds)
+                        record_clock(clocks, 3, block, r, rounds)
                     slot.advance()
                     r = r + 1
                     at = at + blocks
             write_sums(sums_of, sums, block, thread)
         else:
-            watch(ring, slot, clocks, block, thread, rounds)
+            record_arrivals(ring, slot, clocks, block, thread, rounds)
 
     if rounds:
 
@@ -127,7 +128,7 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=132):
 
 
 # From hopper/feeding.
-def stream_by_threads(n, rows=128, stages=4, laps=1, sms=132):
+def stream_by_threads(n, rows=128, stages=4, laps=1, sms=None):
     """The kernel of `stream`, but 128 threads fill the ring, with cp.async.
 
     >>> kernel = d2ltvm.build(ring.stream_by_threads(2**20))
@@ -144,7 +145,7 @@ def stream_by_threads(n, rows=128, stages=4, laps=1, sms=132):
         sums_of = T.match_buffer(sums_ptr, (blocks, LINES, WIDTH), "float32", align=16)
         T.device_entry()
         block = T.cta_id([blocks])
-        group_of = T.warpgroup_id([2])  # 0 copies tiles, 1 adds them up
+        warpgroup = T.warpgroup_id([2])  # 0 is the producer, 1 the consumer
         thread = T.thread_id([256])
 
         pool = T.SMEMPool()
@@ -154,7 +155,7 @@ def stream_by_threads(n, rows=128, stages=4, laps=1, sms=132):
         T.cuda.cta_sync()
 
         slot = PipelineState(stages, 0)
-        if group_of == 0:
+        if warpgroup == 0:
             for _ in T.serial(laps):
                 at: T.int32 = block
                 while at < tiles:
@@ -231,7 +232,7 @@ def hold(start, pause):
 
 # From hopper/feeding.
 @T.inline
-def keep(clocks, event, block, r, rounds):
+def record_clock(clocks, event, block, r, rounds):
     """Write down the clock at an event of a round, of block 0."""
     if rounds > 0:  # noqa: SIM102 decided when the kernel is made
         if block == 0 and r < rounds:
@@ -240,7 +241,7 @@ def keep(clocks, event, block, r, rounds):
 
 # From hopper/feeding.
 @T.inline
-def watch(ring, slot, clocks, block, thread, rounds):
+def record_arrivals(ring, slot, clocks, block, thread, rounds):
     """Write down when tiles of block 0 arrive, whether or not anybody is waiting for them."""
     if rounds > 0:  # noqa: SIM102 decided when the kernel is made
         if block == 0 and thread == 256:
@@ -258,7 +259,7 @@ def write_sums(sums_of, sums, block, thread):
         sums_of[block, thread % 128 // 8, thread % 8 * 8 + j] = sums[j]
 
 
-def reference(x, rows=128, laps=1, sms=132):
+def reference(x: Any, rows: int = 128, laps: int = 1, sms: int | None = None) -> Any:
     """What the kernels compute, in float64 of (blocks, 16, 64).
 
     >>> want = ring.reference(x, rows=32)
@@ -281,26 +282,20 @@ def plain_tile(pool, shape, dtype="float16"):
     return pool.alloc(shape, dtype, align=1024, layout=TileLayout(S[tuple(shape)]))
 
 
-def check_stream(n, rows, stages, laps, pause, rounds, sms):
+def check_stream(
+    n: int, rows: int, stages: int, laps: int, pause: int, rounds: int, sms: int | None
+) -> tuple[int, int]:
     """Refuse what the kernels cannot do; else how many tiles and blocks there are."""
-    for name, value, least in (
-        ("n", n, 1),
-        ("stages", stages, 1),
-        ("laps", laps, 1),
-        ("pause", pause, 0),
-        ("rounds", rounds, 0),
-        ("sms", sms, 1),
-    ):
-        if value != int(value) or value < least:
-            raise ValueError(f"{name} is {value}; an integer of at least {least} is allowed")
-    if rows % LINES or not LINES <= rows <= 256:
-        raise ValueError(f"rows is {rows}; a multiple of {LINES}, up to 256, is allowed")
+    check_integers(n=n, stages=stages, laps=laps, rows=rows)
+    check_integers(0, pause=pause, rounds=rounds)
+    if rows % LINES or rows > 256:
+        raise ValueError(f"rows is {rows}; expected a multiple of {LINES}, up to 256")
     most = SHARED // (rows * WIDTH * 2 + 16)  # two barriers of 8 bytes
     if stages > most:
-        raise ValueError(f"stages is {stages}; 1 to {most} are allowed with rows = {rows}")
+        raise ValueError(f"stages is {stages}; expected 1 to {most} with rows = {rows}")
     tiles = math.ceil(n / rows)
-    blocks = min(sms, tiles)
+    blocks = min(check_sms(sms), tiles)
     most = laps * math.ceil(tiles / blocks)
     if rounds > most:
-        raise ValueError(f"rounds is {rounds}; block 0 has {most}")
+        raise ValueError(f"rounds is {rounds}; expected at most {most}, which block 0 has")
     return tiles, blocks

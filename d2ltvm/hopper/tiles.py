@@ -1,4 +1,4 @@
-"""What kernels for Hopper do alike: fetch a tile, multiply a slot of the ring, store a tile."""
+"""What kernels for Hopper do alike: load a tile, multiply a slot of the ring, the epilogue."""
 
 import tvm
 from tvm.script import tirx as T
@@ -45,21 +45,21 @@ def dependent_launch(kernel):
 
 # From hopper/feeding and hopper/wgmma.
 @T.inline
-def load(tile, box, barrier):
+def tma_load(tile, box, barrier):
     """Have TMA copy a box, zeros where it is outside, and tell a barrier."""
     Tx.copy_async(tile, box, dispatch="tma_explicit", mbar=barrier, oob="zero")
 
 
 # From hopper/product.
 @T.inline
-def store(box, tile):
+def tma_store(box, tile):
     """Have TMA copy a tile to a box of a tensor, but for what is outside."""
     Tx.copy_async(box, tile, dispatch="tma_explicit")
 
 
 # From hopper/wgmma.
 @T.inline
-def encode(descriptor, pointer):
+def encode_descriptor(descriptor, pointer):
     """Write the descriptor of a matrix in rows of 128 swizzled bytes."""
     T.cuda.wgmma.encode_matrix_descriptor(T.address_of(descriptor), pointer, 1, 64, SWIZZLE_128B)
 
@@ -82,8 +82,8 @@ def multiply(acc, matrices, stage, columns, k):
 
 # From hopper/product.
 @T.inline
-def hand_back(ring, thread, last, k):
-    """Wait for all products but those just begun; hand back the slot before."""
+def release(ring, thread, last, k):
+    """Wait for all products but those just begun; release the slot before."""
     T.ptx.wgmma.wait_group.sync.aligned(1)
     if thread % 128 == 0 and k > 0:
         ring.empty.arrive(last)
@@ -91,26 +91,26 @@ def hand_back(ring, thread, last, k):
 
 # From hopper/product.
 @T.inline
-def finish(ring, thread, last):
-    """Wait for the last products, and hand back their slot."""
+def release_last(ring, thread, last):
+    """Wait for the last products, and release their slot."""
     T.ptx.wgmma.wait_group.sync.aligned(0)
     if thread % 128 == 0:
         ring.empty.arrive(last)
 
 
-def place(tile, part, block, row, column, box):
+def element_pointer(tile, consumer, block, row, column, box):
     """A pointer to an element of a tile whose 64 rows have the shape of a box."""
     if len(tile.shape) == 4:
-        return tile.ptr_to([part, block, row, column])
+        return tile.ptr_to([consumer, block, row, column])
     _, high, wide = box
     rows = (row // (high * wide), row // wide % high, row % wide)
-    return tile.ptr_to([part, block, *rows, column])
+    return tile.ptr_to([consumer, block, *rows, column])
 
 
 # From hopper/product.
 @T.inline
-def to_shared(acc, pair, tile, part, thread, h, width, box=(64, 1, 1)):
-    """Round sums of a warpgroup to float16 and put them into its tile, swizzled.
+def registers_to_shared(acc, pair, tile, consumer, thread, h, width, box=(64, 1, 1)):
+    """Round sums of a consumer to float16 and put them into its tile, swizzled.
 
     These are columns h * width to (h + 1) * width. Four lanes hold eight neighbours
     of a row, so that `stmatrix` stores an 8 x 8 matrix from one register of each
@@ -119,7 +119,7 @@ def to_shared(acc, pair, tile, part, thread, h, width, box=(64, 1, 1)):
     if thread % 128 == 0:
         # TMA has read what was there before.
         T.ptx.cp.async_.bulk.wait_group.read(0)
-    T.cuda.warpgroup_sync(part + 1)
+    T.cuda.warpgroup_sync(consumer + 1)
     lane: T.let[T.int32] = thread % 32
     row: T.let[T.int32] = thread % 128 // 32 * 16 + lane % 16
     for j in T.unroll(width // 16):
@@ -127,11 +127,11 @@ def to_shared(acc, pair, tile, part, thread, h, width, box=(64, 1, 1)):
             i: T.let[T.int32] = h * (width // 2) + j * 8 + q * 2
             T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[i + 1], acc[i])
         T.ptx["stmatrix.sync.aligned.m8n8.x4.shared.b16"](
-            place(tile, part, j // 4, row, (j % 4 * 2 + lane // 16) * 8, box),
+            element_pointer(tile, consumer, j // 4, row, (j % 4 * 2 + lane // 16) * 8, box),
             pair[0], pair[1], pair[2], pair[3],
         )  # fmt: skip
     T.ptx.fence.proxy.async_.shared__cta()
-    T.cuda.warpgroup_sync(part + 1)
+    T.cuda.warpgroup_sync(consumer + 1)
 
 
 def swizzled_layout(shape, dtype="float16"):

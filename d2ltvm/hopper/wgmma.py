@@ -3,10 +3,8 @@
 from tvm.backend.cuda.lang.pipeline import TMABar
 from tvm.script import tirx as T
 
-from d2ltvm.hopper.planning import (
-    DEPTH,
-)
-from d2ltvm.hopper.tiles import encode, load, multiply, shared_tile
+from d2ltvm.hopper.planning import DEPTH, check_integers, check_multiples
+from d2ltvm.hopper.tiles import encode_descriptor, multiply, shared_tile, tma_load
 
 
 # From hopper/wgmma.
@@ -25,9 +23,14 @@ def one_tile(columns=64, repeats=1, blocks=1):
 
     Returns:
         A PrimFunc, for `d2ltvm.build`.
+
+    Raises:
+        ValueError: a size is not as above.
     """
-    if columns % 8 or not 8 <= columns <= 256:
-        raise ValueError(f"columns is {columns}; a multiple of 8, up to 256, is allowed")
+    check_multiples(columns=columns)
+    check_integers(repeats=repeats, blocks=blocks)
+    if columns > 256:
+        raise ValueError(f"columns is {columns}; expected a multiple of 8, up to 256")
 
     @T.prim_func
     def main(a_ptr: T.handle, b_ptr: T.handle, c_ptr: T.handle):
@@ -50,14 +53,14 @@ def one_tile(columns=64, repeats=1, blocks=1):
 
         if thread == 0:
             arrived.arrive(0, (64 + columns) * DEPTH * 2)  # bytes to come
-            load(sA[:, :], A[0:64, 0:DEPTH], arrived.ptr_to([0]))
-            load(sB[:, :], B[0:columns, 0:DEPTH], arrived.ptr_to([0]))
+            tma_load(sA[:, :], A[0:64, 0:DEPTH], arrived.ptr_to([0]))
+            tma_load(sB[:, :], B[0:columns, 0:DEPTH], arrived.ptr_to([0]))
         arrived.wait(0, 0)
 
         acc = T.alloc_local((columns // 2,), "float32")
         matrices = T.alloc_local((2,), "uint64")
-        encode(matrices[0], sA.ptr_to([0, 0]))
-        encode(matrices[1], sB.ptr_to([0, 0]))
+        encode_descriptor(matrices[0], sA.ptr_to([0, 0]))
+        encode_descriptor(matrices[1], sB.ptr_to([0, 0]))
         for r in T.serial(repeats):
             multiply(acc, matrices, 0, columns, r)
         T.ptx.wgmma.wait_group.sync.aligned(0)

@@ -83,7 +83,7 @@ def _launch(lowered: Lowered, launch: Launch, named: dict[str, Array]) -> None:
 def run_anywhere(kernel: Any, *arrays: Array) -> None:
     """Run a kernel of `d2ltvm.hopper` on an H100 or H200; emulate it where there is none.
 
-    >>> d2ltvm.run_anywhere(hopper.matmul(256, 256, 64), a, b, c)  # doctest: +SKIP
+    >>> d2ltvm.run_anywhere(hopper.matmul_nt(256, 256, 64), a, b, c)  # doctest: +SKIP
 
     Args and errors: as for `emulate`.
     """
