@@ -15,7 +15,7 @@ CHECK ?=
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env book test quick cold cells notebooks record validate sanitize numbers format lint dist doctor bench clean
+.PHONY: help env book test quick cold new-chapter cells notebooks record validate sanitize numbers format lint dist doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -35,6 +35,7 @@ $(STAMP): requirements.txt constraints.txt pyproject.toml
 book: $(STAMP)  ## the site, as HTML, with warnings as errors
 	@rm -rf _build
 	@$(BIN)/python tools/status.py
+	@PYTHONPATH=. $(BIN)/python tools/api_page.py
 	@$(BIN)/jupyter-book build -W -n --keep-going --quiet .
 	@$(BIN)/python -m pytest -q -p no:nbval -o addopts= tests/test_site.py
 	@echo "Open $(CURDIR)/$(SITE)/index.html"
@@ -48,6 +49,9 @@ quick: $(STAMP)  ## unit tests in a minute: without chapters, and tests marked s
 
 cold: $(STAMP)  ## forget compiled kernels, so that the next run compiles them anew
 	@$(BIN)/python -m d2ltvm cache --clear
+
+new-chapter: $(STAMP)  ## a chapter's skeleton: NAME=part/name TITLE="..."
+	@PYTHONPATH=. $(BIN)/python tools/new_chapter.py "$(NAME)" "$(TITLE)"
 
 cells: $(STAMP)  ## write the package's schedules and kernels into the chapters that define them
 	@PYTHONPATH=. $(BIN)/python tools/cells.py

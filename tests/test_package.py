@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 
+import api_page
 import check_dist
 import pytest
 import yaml
@@ -108,3 +109,15 @@ def test_hosted_runs_make_what_the_makefile_has():
     assert targets == {"lint", "test", "dist", "book"}
     makefile = (book.ROOT / "Makefile").read_text()
     assert targets <= set(re.findall(r"^([a-z-]+):", makefile, re.M))
+
+
+def test_the_page_the_stub_and_dir_have_the_same_names():
+    grouped = [name for names in api_page.groups().values() for name in names]
+    assert len(grouped) > 60 and len(set(grouped)) == len(grouped)
+    assert sorted([*grouped, *api_page.rooms()]) == dir(d2ltvm)
+    page = api_page.page()
+    shown = re.findall(r":: d2ltvm\.(\w+)$|^- `d2ltvm\.(\w+)`, below", page, re.M)
+    assert sorted(filter(None, itertools.chain(*shown))) == dir(d2ltvm)
+    for module in ("compute.ops", "schedules.matmul", "hopper.ring", "bench.timing"):
+        assert f".. automodule:: d2ltvm.{module}\n   :members:" in page
+    assert "(api-clocks)=\n## Measure it" in page

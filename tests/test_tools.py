@@ -9,10 +9,12 @@ import types
 import execute
 import expressions
 import nbformat
+import new_chapter
 import prose_numbers
 import pytest
 import scoreboard_picture
 import status
+import test_notebooks as rules
 from IPython.core.inputtransformer2 import TransformerManager
 from nbclient.exceptions import CellExecutionError
 from PIL import Image
@@ -350,3 +352,33 @@ def test_the_readmes_example_runs(capsys):
     text = (book.ROOT / "README.md").read_text()
     exec(text.split("```python\n")[1].split("```")[0], {})
     assert "__global__" in capsys.readouterr().out
+
+
+def test_a_new_chapter_has_all_but_its_words(tmp_path, monkeypatch, capsys):
+    toc = tmp_path / "_toc.yml"
+    toc.write_text((book.ROOT / "_toc.yml").read_text())
+    monkeypatch.setattr(new_chapter, "TOC", toc)
+    monkeypatch.setattr(book, "ROOT", tmp_path)
+    monkeypatch.setattr(book, "colab_cell", lambda: "first = 1")
+    (tmp_path / "book" / "elementwise").mkdir(parents=True)
+    assert new_chapter.main(["elementwise/reduce", "Sums"]) == 0
+    assert "broadcast_add\n      - file: book/elementwise/reduce\n  - caption" in toc.read_text()
+    written = execute.run(tmp_path / "book" / "elementwise" / "reduce.ipynb")
+    assert book.title(written) == "Sums"
+    for rule in (rules.executed, rules.strict, rules.ending, rules.stamped, rules.short):
+        assert list(rule(written)) == [], rule
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "said"),
+    [
+        ("nowhere/one", "One", "part is 'nowhere'; expected one of appendix,"),
+        ("one", "One", "name is 'one'; expected part/name"),
+        ("elementwise/vector_add", "One", "which is there; expected a new one"),
+        ("elementwise/one", " ", "title is empty; expected"),
+    ],
+)
+def test_a_new_chapter_says_what_it_expects(name, title, said, capsys):
+    with pytest.raises(SystemExit):
+        new_chapter.main([name, title])
+    assert said in capsys.readouterr().err

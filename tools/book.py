@@ -38,7 +38,9 @@ def chapters() -> list[Path]:
     names = [toc["root"], *(c["file"] for part in toc["parts"] for c in part["chapters"])]
     paths = (ROOT / f"{name}.ipynb" for name in names)
     return [
-        path for path in paths if not (path.with_suffix(".md")).exists() and path.stem != "status"
+        path
+        for path in paths
+        if not path.with_suffix(".md").exists() and path.stem not in ("api", "status")
     ]
 
 

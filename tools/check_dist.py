@@ -66,8 +66,8 @@ def installed(folder: Path, clean: bool) -> Path:
     python, wheel = folder / "bin" / "python", f"{only('*.whl')}"
     options = [] if clean else ["--no-deps", "--no-index"]
     extras = "[opencl,cuda]" if clean else ""
-    install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *options]
-    subprocess.run([*install, f"d2ltvm{extras} @ file://{wheel}"], check=True)
+    install = ["-m", "pip", "install", "-q", "--disable-pip-version-check", *options]
+    output(python, folder, *install, f"d2ltvm{extras} @ file://{wheel}")
     if not clean:  # behind its own packages, those of this environment
         own = next((folder / "lib").glob("python*")) / "site-packages"
         files.write(own / "beside.pth", sysconfig.get_paths()["purelib"] + "\n")
@@ -75,7 +75,7 @@ def installed(folder: Path, clean: bool) -> Path:
 
 
 def output(python: Path, folder: Path, *arguments: str) -> str:
-    """What a command of the installed package prints, run in a folder without the book."""
+    """What a command of the environment prints, run in a folder without the book."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "D2LTVM"))}
     command = [str(python), *arguments]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
@@ -100,12 +100,10 @@ def main(argv: list[str] | None = None) -> int:
         folder = Path(name)
         python = installed(folder / "venv", clean)
         records = output(python, folder, "-c", LOAD).strip()
-        doctor, bench = (output(python, folder, "-m", "d2ltvm", c) for c in ("doctor", "bench"))
+        doctor, _ = (output(python, folder, "-m", "d2ltvm", c) for c in ("doctor", "bench"))
     if f"{records} of" not in doctor:
         raise SystemExit(f"doctor does not see the {records} records:\n{doctor}")
-    print(
-        f"installed: {records} records, as doctor says; bench has {bench.count('TVM')} rows of TVM"
-    )
+    print(f"installed: {records} records; doctor and bench run")
     return 0
 
 
