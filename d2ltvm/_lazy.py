@@ -8,9 +8,12 @@ import ast
 import importlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
-def attach(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
+def attach(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package with a stub beside its `__init__.py`.
 
     Args:
@@ -19,7 +22,7 @@ def attach(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
     """
     homes = _homes(Path(file).with_suffix(".pyi").read_text())
 
-    def load(name: str):
+    def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if homes[name] is None:

@@ -122,7 +122,7 @@ class Kernel:
             buffers = program.upload(arrays)
             return lambda: program.launch(buffers)
         if all(isinstance(a, np.ndarray) for a in arrays):
-            arrays = self.upload(arrays)
+            arrays = tuple(self.upload(arrays))
         main = self._executable["main"]
         return lambda: main(*arrays)
 

@@ -144,13 +144,13 @@ def _library() -> tuple[tuple[int, ...], tuple[int, ...]]:
     try:
         from cuda.bindings import nvrtc
 
-        error, *version = nvrtc.nvrtcVersion()
+        status, *version = nvrtc.nvrtcVersion()
         archs = nvrtc.nvrtcGetSupportedArchs()[1]
     except ImportError as error:
         raise _no_nvrtc("cuda-bindings is not installed") from error
     except RuntimeError as error:  # cuda.pathfinder found no libnvrtc
         raise _no_nvrtc("NVRTC is not installed") from error
-    if int(error) or version[0] < toolchain.CUDA_MAJOR:
+    if int(status) or version[0] < toolchain.CUDA_MAJOR:
         old = f"NVRTC is {version[0]}.{version[1]}, and the headers want {toolchain.CUDA_MAJOR}"
         raise _no_nvrtc(old, f"{toolchain.INSTALL_COMPILER} --upgrade")
     return tuple(version), tuple(archs)
