@@ -119,19 +119,78 @@ def test_data_have_the_sizes_of_the_convolution():
     assert np.isnan(out).all() and np.isfinite(data).all()
 
 
+IMAGE, KERNEL = np.ones((2, 5, 5)), np.ones((1, 2, 3, 3))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "uint64"])
+def test_sizes_may_be_numpys_narrow_integers(dtype):
+    n = np.dtype(dtype).type
+    assert d2ltvm.conv_out_size(n(5), n(7), n(2), n(1)) == 3
+    assert type(d2ltvm.conv_out_size(n(5), n(7), n(2), n(1))) is int
+    shape = (120, 100, 99, 3, 1, 2)
+    assert d2ltvm.conv_gflop(*map(n, shape)) == d2ltvm.conv_gflop(*shape) > 0
+    tensors = (
+        (d2ltvm.conv, (120, 100, 99, 98, 3, 5, 1, 2, 2, 1), {}),
+        (d2ltvm.conv_in_tiles, (120, 100, 99, 98, 3, 5, 1, 2, 2, 1), {"tile": (7, 9, 4, 16)}),
+        (d2ltvm.conv_pack, (120, 100, 99, 98, 3, 5, 1, 2, 8, 10), {}),
+        (d2ltvm.conv_hwcn, (90, 120, 100, 99, 3, 1, 2), {}),
+        (d2ltvm.conv_nhwcnc, (96, 112, 80, 99, 3, 1, 2), {}),
+    )
+    for function, sizes, more in tensors:
+        same = [
+            [tuple(map(int, tensor.shape)) for tensor in function(*given, **options)]
+            for given, options in (
+                (sizes, more),
+                (map(n, sizes), {key: tuple(map(n, value)) for key, value in more.items()}),
+            )
+        ]
+        assert same[0] == same[1]
+    arrays = d2ltvm.get_conv_data(n(120), n(2), n(99), n(3), n(1), n(2))
+    assert arrays[2].shape == (120, 50, 50)
+    images, weights = d2ltvm.get_conv_batch(n(2), n(120), n(3), n(9), n(3))
+    assert images.shape == (2, 3, 9, 9) and weights.shape == (120, 3, 3, 3)
+    reference = d2ltvm.conv_reference(IMAGE, KERNEL, n(1), (n(2), n(1)))
+    assert np.array_equal(reference, d2ltvm.conv_reference(IMAGE, KERNEL, 1, (2, 1)))
+    blocks = d2ltvm.to_nhwcnc(np.zeros((32, 48, 7, 7)), n(16))
+    assert blocks.shape == (2, 7, 7, 3, 16, 16)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: d2ltvm.conv_out_size(4, 7, 1, 1), r"k is 7; at most n \+ 2 p = 6"),
-        (lambda: d2ltvm.conv_out_size(4, 3, 1, 0), "s is 0; an integer from 1"),
-        (lambda: d2ltvm.conv_out_size(4, 3, -1, 1), "p is -1; an integer from 0"),
-        (lambda: d2ltvm.conv(0, 1, 4, 4, 3, 3), "oc is 0; a positive integer"),
+        (lambda: d2ltvm.conv_out_size(4, 7, 1, 1), r"k is 7; expected at most n \+ 2 p = 6"),
+        (lambda: d2ltvm.conv_out_size(4, 3, 1, 0), "s is 0; expected a positive integer"),
+        (lambda: d2ltvm.conv_out_size(4, 3, -1, 1), "p is -1; expected an integer from 0"),
+        (lambda: d2ltvm.conv(0, 1, 4, 4, 3, 3), "oc is 0; expected a positive integer"),
         (lambda: d2ltvm.conv(1, 1, 4, 2, 3, 3), r"of nw = 2, kw = 3, pw = 0, sw = 1: k is 3"),
-        (lambda: d2ltvm.padding(te.placeholder((3,), name="X"), 1, 1), "two dimensions or more"),
+        (
+            lambda: d2ltvm.padding(te.placeholder((3,), name="X"), 1, 1),
+            "expected two dimensions or more",
+        ),
         (lambda: d2ltvm.padding(te.placeholder((3, 3), name="X"), 1, 0.5), "pw is 0.5"),
         (lambda: d2ltvm.get_conv_data(1, 1, 2, 3), "k is 3"),
-        (lambda: d2ltvm.conv_pack(6, 4, 5, 5, 3, 3, 1, 1, 4, 2), "toc is 4; .* divides oc = 6"),
-        (lambda: d2ltvm.conv_pack(6, 4, 5, 5, 3, 3, 1, 1, 3, 0), "tic is 0; .* divides ic = 4"),
+        (
+            lambda: d2ltvm.conv_pack(6, 4, 5, 5, 3, 3, 1, 1, 4, 2),
+            "toc is 4; expected .* divides oc = 6",
+        ),
+        (
+            lambda: d2ltvm.conv_in_tiles(4, 3, 8, 8, 3, 3, tile=(1, 1, 1)),
+            "tile is .*; expected four",
+        ),
+        (lambda: d2ltvm.conv_in_tiles(4, 3, 8, 8, 3, 3, tile=4), r"tile is \(4,\); expected four"),
+        (lambda: d2ltvm.conv_in_tiles(4, 3, 8, 8, 3, 3, tile=(1, 0, 1, 1)), "is 0; expected a pos"),
+        (lambda: d2ltvm.conv_reference(IMAGE, KERNEL, 1, -1), "s is -1; expected a positive"),
+        (lambda: d2ltvm.conv_reference(IMAGE, KERNEL, -1), "p is -1; expected an integer from 0"),
+        (lambda: d2ltvm.conv_reference(IMAGE, KERNEL, 0.5), "p is 0.5; expected an integer"),
+        (lambda: d2ltvm.conv_reference(IMAGE, KERNEL, (1, 1, 1)), "p is .*; expected a number, or"),
+        (lambda: d2ltvm.conv_reference(IMAGE, KERNEL[:, :1]), r"x has shape .*; expected \(ic, nh"),
+        (lambda: d2ltvm.conv_reference(IMAGE[0], KERNEL), r"x has shape .*; expected \(ic, nh"),
+        (lambda: d2ltvm.conv_reference(IMAGE[:, :2], KERNEL), r"k is 3; expected at most n"),
+        (lambda: d2ltvm.conv_gflop(0, 1, 4, 3, 1, 1), "oc is 0; expected a positive integer"),
+        (
+            lambda: d2ltvm.conv_pack(6, 4, 5, 5, 3, 3, 1, 1, 3, 0),
+            "tic is 0; expected .* divides ic = 4",
+        ),
     ],
 )
 def test_what_is_no_convolution_is_named(call, message):

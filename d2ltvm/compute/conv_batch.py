@@ -5,14 +5,18 @@ Arrays in NCHW are (batch, channels, height, width), kernels in OIHW (output cha
 channels, height, width).
 """
 
+from typing import Any
+
 import numpy as np
 from tvm import te, tirx
 
-from d2ltvm.compute.convolution import conv_out_size, conv_reference, with_border
-from d2ltvm.compute.ops import check_length
+from d2ltvm.compute.convolution import Array, conv_out_size, conv_reference, with_border
+from d2ltvm.compute.ops import whole
 
 
-def conv_hwcn(batch, oc, ic, n, k, p=0, s=1, dtype="float32"):
+def conv_hwcn(
+    batch: int, oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1, dtype: str = "float32"
+) -> tuple[Any, Any, Any, Any]:
     """Convolution of a batch of images with the batch as the last dimension.
 
     >>> X, K, Y, PaddedX = d2ltvm.conv_hwcn(256, 512, 256, 14, 3, 1, 1)
@@ -36,20 +40,25 @@ def conv_hwcn(batch, oc, ic, n, k, p=0, s=1, dtype="float32"):
     Raises:
         ValueError: a number is out of its range, or the kernel larger than the padded image.
     """
-    on = _check(batch, oc, ic, n, k, p, s)
+    on = conv_out_size(n, k, p, s)
+    batch, oc, ic = whole("batch", batch), whole("oc", oc), whole("ic", ic)
+    n, k, p, s = int(n), int(k), int(p), int(s)
     X = te.placeholder((n, n, ic, batch), dtype, name="X")
     K = te.placeholder((k, k, ic, oc), dtype, name="K")
     PaddedX = with_border(X, {0: p, 1: p})
     ric, rkh, rkw = (te.reduce_axis((0, m), r) for r, m in (("ric", ic), ("rkh", k), ("rkw", k)))
 
-    def element(y, x, c, image):
+    def element(y: Any, x: Any, c: Any, image: Any) -> Any:
         value = PaddedX[y * s + rkh, x * s + rkw, ric, image]
         return te.sum(value * K[rkh, rkw, ric, c], axis=[ric, rkh, rkw])
 
     return X, K, te.compute((on, on, oc, batch), element, name="Y"), PaddedX
 
 
-def conv_nhwcnc(batch, oc, ic, n, k, p=0, s=1, block=16, dtype="float16"):
+def conv_nhwcnc(
+    batch: int, oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1, block: int = 16,
+    dtype: str = "float16",
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """Convolution of a batch in blocks of images by channels, float32 out.
 
     >>> X, K, Y, PaddedX = d2ltvm.conv_nhwcnc(256, 512, 256, 14, 3, 1, 1)
@@ -77,9 +86,11 @@ def conv_nhwcnc(batch, oc, ic, n, k, p=0, s=1, block=16, dtype="float16"):
     Raises:
         ValueError: as for `conv_hwcn`, or a number is no multiple of the block.
     """
-    on = _check(batch, oc, ic, n, k, p, s)
+    on = conv_out_size(n, k, p, s)
+    batch, oc, ic = whole("batch", batch), whole("oc", oc), whole("ic", ic)
+    n, k, p, s = int(n), int(k), int(p), int(s)
     for name, size in (("batch", batch), ("oc", oc), ("ic", ic)):
-        _check_block(name, size, block)
+        block = _block(name, size, block)
     ib, ob, nb = ic // block, oc // block, batch // block
     X = te.placeholder((nb, n, n, ib, block, block), dtype, name="X")
     K = te.placeholder((k, k, ib, ob, block, block), dtype, name="K")
@@ -87,7 +98,7 @@ def conv_nhwcnc(batch, oc, ic, n, k, p=0, s=1, block=16, dtype="float16"):
     axes = {"rib": ib, "rkh": k, "rkw": k, "ric": block}
     rib, rkh, rkw, ric = (te.reduce_axis((0, size), name) for name, size in axes.items())
 
-    def element(b, y, x, cb, image, c):
+    def element(b: Any, y: Any, x: Any, cb: Any, image: Any, c: Any) -> Any:
         value = PaddedX[b, y, x, rkh, rkw, rib, image, ric].astype("float32")
         weight = K[rkh, rkw, rib, cb, ric, c].astype("float32")
         return te.sum(value * weight, axis=[rib, rkh, rkw, ric])
@@ -95,11 +106,11 @@ def conv_nhwcnc(batch, oc, ic, n, k, p=0, s=1, block=16, dtype="float16"):
     return X, K, te.compute((nb, on, on, ob, block, block), element, name="Y"), PaddedX
 
 
-def _under_kernel(X, on, k, p, s):
+def _under_kernel(X: Any, on: int, k: int, p: int, s: int) -> Any:
     """What of X is under each place of the kernel, for each pixel; zeros beyond its border."""
     batch, n, _, *channels = X.shape
 
-    def element(b, y, x, i, j, *c):
+    def element(b: Any, y: Any, x: Any, i: Any, j: Any, *c: Any) -> Any:
         row, column = y * s + i, x * s + j
         inside = te.all(row >= p, row < n + p, column >= p, column < n + p)
         value = X[(b, row - p, column - p, *c)]
@@ -108,17 +119,17 @@ def _under_kernel(X, on, k, p, s):
     return te.compute((batch, on, on, k, k, *channels), element, name="PaddedX")
 
 
-def to_hwcn(array):
+def to_hwcn(array: Array) -> Array:
     """Images from NCHW to HWCN, or kernels from OIHW to HWIO: the same transposition."""
     return np.ascontiguousarray(_four(array).transpose(2, 3, 1, 0))
 
 
-def from_hwcn(array):
+def from_hwcn(array: Array) -> Array:
     """Back again: HWCN to NCHW, or HWIO to OIHW."""
     return np.ascontiguousarray(_four(array).transpose(3, 2, 0, 1))
 
 
-def to_nhwcnc(images, block=16):
+def to_nhwcnc(images: Array, block: int = 16) -> Array:
     """Images from NCHW to blocks of images by channels.
 
     >>> d2ltvm.to_nhwcnc(np.zeros((32, 48, 7, 7))).shape
@@ -128,25 +139,25 @@ def to_nhwcnc(images, block=16):
         ValueError: there are not four dimensions, or a block does not divide batch or channels.
     """
     batch, channels, height, width = _four(images).shape
-    _check_block("batch", batch, block)
-    _check_block("channels", channels, block)
+    block = _block("batch", batch, block)
+    _block("channels", channels, block)
     shape = (batch // block, block, channels // block, block, height, width)
     return np.ascontiguousarray(images.reshape(shape).transpose(0, 4, 5, 2, 1, 3))
 
 
-def from_nhwcnc(blocks):
+def from_nhwcnc(blocks: Array) -> Array:
     """Back again: blocks of images by channels to NCHW.
 
     Raises:
         ValueError: there are not six dimensions.
     """
     if blocks.ndim != 6:
-        raise ValueError(f"blocks has shape {blocks.shape}; six dimensions are allowed")
+        raise ValueError(f"blocks has shape {blocks.shape}; expected six dimensions")
     nb, height, width, cb, n, c = blocks.shape
     return blocks.transpose(0, 4, 3, 5, 1, 2).reshape(nb * n, cb * c, height, width)
 
 
-def to_hwioio(kernels, block=16):
+def to_hwioio(kernels: Array, block: int = 16) -> Array:
     """Kernels from OIHW to blocks of input by output channels, as `conv_nhwcnc` takes them.
 
     >>> d2ltvm.to_hwioio(np.zeros((48, 32, 3, 3))).shape
@@ -156,13 +167,13 @@ def to_hwioio(kernels, block=16):
         ValueError: there are not four dimensions, or a block does not divide the channels.
     """
     oc, ic, height, width = _four(kernels).shape
-    _check_block("oc", oc, block)
-    _check_block("ic", ic, block)
+    block = _block("oc", oc, block)
+    _block("ic", ic, block)
     shape = (oc // block, block, ic // block, block, height, width)
     return np.ascontiguousarray(kernels.reshape(shape).transpose(4, 5, 2, 0, 3, 1))
 
 
-def conv_batch_reference(images, kernels, p=0, s=1):
+def conv_batch_reference(images: Array, kernels: Array, p: int = 0, s: int = 1) -> Array:
     """What a convolution of a batch gives, by NumPy, in the precision of its inputs.
 
     Args:
@@ -177,20 +188,14 @@ def conv_batch_reference(images, kernels, p=0, s=1):
     return np.stack([conv_reference(image, kernels, p, s) for image in images])
 
 
-def _check(batch, oc, ic, n, k, p, s):
-    """Raise a ValueError unless these make a convolution; returns the size of its output."""
-    for name, size in (("batch", batch), ("oc", oc), ("ic", ic)):
-        check_length(size, name)
-    return conv_out_size(n, k, p, s)
-
-
-def _check_block(name, size, block):
-    check_length(block, "block")
+def _block(name: str, size: int, block: Any) -> int:
+    block = whole("block", block)
     if size % block:
-        raise ValueError(f"{name} is {size}; a multiple of block = {block} is allowed")
+        raise ValueError(f"{name} is {size}; expected a multiple of block = {block}")
+    return block
 
 
-def _four(array):
+def _four(array: Array) -> Array:
     if array.ndim != 4:
-        raise ValueError(f"the array has shape {array.shape}; four dimensions are allowed")
+        raise ValueError(f"the array has shape {array.shape}; expected four dimensions")
     return array

@@ -4,15 +4,18 @@ Names and the order of arguments are d2l-tvm's. Images are (channels, height, wi
 (output channels, input channels, height, width), all float32.
 """
 
-from numbers import Integral
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
-from d2ltvm.compute.ops import check_length
+from d2ltvm.compute.ops import whole
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def conv_out_size(n, k, p, s):
+def conv_out_size(n: int, k: int, p: int, s: int) -> int:
     """Height or width of a convolution's output.
 
     >>> d2ltvm.conv_out_size(64, 3, 1, 1)
@@ -30,14 +33,13 @@ def conv_out_size(n, k, p, s):
     Raises:
         ValueError: one of them is not as above, or the kernel is larger than the padded image.
     """
-    for name, value, least in (("n", n, 1), ("k", k, 1), ("p", p, 0), ("s", s, 1)):
-        _check_from(least, name, value)
+    n, k, p, s = whole("n", n), whole("k", k), whole("p", p, 0), whole("s", s)
     if k > n + 2 * p:
-        raise ValueError(f"k is {k}; at most n + 2 p = {n + 2 * p} is allowed")
-    return int((n - k + 2 * p) // s + 1)
+        raise ValueError(f"k is {k}; expected at most n + 2 p = {n + 2 * p}")
+    return (n - k + 2 * p) // s + 1
 
 
-def conv_gflop(oc, ic, n, k, p, s):
+def conv_gflop(oc: int, ic: int, n: int, k: int, p: int, s: int) -> float:
     """Operations of a convolution of square images, in units of 1e9.
 
     >>> d2ltvm.conv_gflop(64, 64, 64, 3, 1, 1)
@@ -53,12 +55,16 @@ def conv_gflop(oc, ic, n, k, p, s):
 
     Returns:
         2 oc ic k^2 for each element of a channel of the output: a multiplication and an addition.
+
+    Raises:
+        ValueError: the sizes are those of no convolution.
     """
-    on = conv_out_size(n, k, p, s)
+    oc, ic, on = whole("oc", oc), whole("ic", ic), conv_out_size(n, k, p, s)
+    k = int(k)
     return 2 * oc * ic * on * on * k * k / 1e9
 
 
-def padding(X, ph, pw, val=0):
+def padding(X: Any, ph: int, pw: int, val: float = 0) -> Any:
     """Put a border around the last two dimensions of a tensor.
 
     >>> d2ltvm.padding(te.placeholder((3, 4, 5), name="X"), 1, 2).shape
@@ -77,18 +83,17 @@ def padding(X, ph, pw, val=0):
         ValueError: `X` has fewer dimensions, or a border is not an integer from 0.
     """
     if len(X.shape) < 2:
-        raise ValueError(f"X has shape {tuple(X.shape)}; two dimensions or more are allowed")
-    _check_from(0, "ph", ph)
-    _check_from(0, "pw", pw)
+        raise ValueError(f"X has shape {tuple(X.shape)}; expected two dimensions or more")
+    ph, pw = whole("ph", ph, 0), whole("pw", pw, 0)
     return with_border(X, {len(X.shape) - 2: ph, len(X.shape) - 1: pw}, val)
 
 
-def with_border(X, border, val=0):
+def with_border(X: Any, border: dict[int, int], val: float = 0) -> Any:
     """`padding` of any dimensions: `border` has how much by the dimension's number."""
     sizes = [int(size) for size in X.shape]
     shape = [size + 2 * border.get(k, 0) for k, size in enumerate(sizes)]
 
-    def element(*index):
+    def element(*index: Any) -> Any:
         bounds = [(index[k] >= b, index[k] < sizes[k] + b) for k, b in border.items()]
         source = [i - border[k] if k in border else i for k, i in enumerate(index)]
         inside = te.all(*(bound for pair in bounds for bound in pair))
@@ -97,7 +102,10 @@ def with_border(X, border, val=0):
     return te.compute(shape, element, name="PaddedX")
 
 
-def conv(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1):
+def conv(
+    oc: int, ic: int, nh: int, nw: int, kh: int, kw: int, ph: int = 0, pw: int = 0,
+    sh: int = 1, sw: int = 1,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """Convolution of an image of several channels.
 
     >>> X, K, Y, PaddedX = d2ltvm.conv(64, 3, 32, 32, 3, 3, 1, 1)
@@ -123,8 +131,7 @@ def conv(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1):
     Raises:
         ValueError: a number is out of its range, or the kernel larger than the padded image.
     """
-    check_length(oc, "oc")
-    check_length(ic, "ic")
+    oc, ic = whole("oc", oc), whole("ic", ic)
     sizes = []
     for names, values in ((("nh", "kh", "ph", "sh"), (nh, kh, ph, sh)),
                           (("nw", "kw", "pw", "sw"), (nw, kw, pw, sw))):  # fmt: skip
@@ -133,13 +140,17 @@ def conv(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1):
         except ValueError as error:
             given = ", ".join(f"{n} = {v!r}" for n, v in zip(names, values, strict=True))
             raise ValueError(f"of {given}: {error}") from None
+    nh, nw, kh, kw, ph, pw, sh, sw = map(int, (nh, nw, kh, kw, ph, pw, sh, sw))
     X = te.placeholder((ic, nh, nw), name="X")
     K = te.placeholder((oc, ic, kh, kw), name="K")
     PaddedX = padding(X, ph, pw) if ph or pw else X
     return X, K, _convolved(PaddedX, K, (oc, *sizes), sh, sw, "Y"), PaddedX
 
 
-def conv_in_tiles(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1, tile=(1, 1, 1, 1)):
+def conv_in_tiles(
+    oc: int, ic: int, nh: int, nw: int, kh: int, kw: int, ph: int = 0, pw: int = 0,
+    sh: int = 1, sw: int = 1, tile: Sequence[int] = (1, 1, 1, 1),
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """Convolution whose sizes are rounded up to whole tiles, with zeros in what is added.
 
     >>> X, K, Y = d2ltvm.conv_in_tiles(17, 3, 63, 63, 3, 3, 1, 1, tile=(8, 4, 4, 32))
@@ -166,20 +177,23 @@ def conv_in_tiles(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1, tile=(1, 1, 1,
         te tensors `X`, `K` and `Y`, of the shapes that `conv` gives them.
 
     Raises:
-        ValueError: as for `conv`, or a size of the tile is not a positive integer.
+        ValueError: as for `conv`, or the tile is not four positive integers.
     """
     X, K, plain, _ = conv(oc, ic, nh, nw, kh, kw, ph, pw, sh, sw)
-    _, oh, ow = (int(size) for size in plain.shape)
-    for size in tile:
-        check_length(size, f"a size of tile = {tuple(tile)}")
-    OC, IC, OH, OW = (-(-n // t) * t for n, t in zip((oc, ic, oh, ow), tile, strict=True))
+    oc, oh, ow = (int(size) for size in plain.shape)
+    ic, nh, nw, kh, kw, ph, pw, sh, sw = map(int, (ic, nh, nw, kh, kw, ph, pw, sh, sw))
+    tile = tuple(tile) if isinstance(tile, tuple | list) else (tile,)
+    if len(tile) != 4:
+        raise ValueError(f"tile is {tile}; expected four sizes: of oc, ic, rows and columns")
+    sizes = [whole(f"a size of tile = {tile}", size) for size in tile]
+    OC, IC, OH, OW = (-(-n // t) * t for n, t in zip((oc, ic, oh, ow), sizes, strict=True))
     zero = tirx.const(0.0, X.dtype)
 
-    def image(c, i, j):
+    def image(c: Any, i: Any, j: Any) -> Any:
         inside = te.all(c < ic, i >= ph, i < nh + ph, j >= pw, j < nw + pw)
         return te.if_then_else(inside, X[c, i - ph, j - pw], zero)
 
-    def kernels(o, c, i, j):
+    def kernels(o: Any, c: Any, i: Any, j: Any) -> Any:
         return te.if_then_else(te.all(o < oc, c < ic), K[o, c, i, j], zero)
 
     shape = (IC, (OH - 1) * sh + kh, (OW - 1) * sw + kw)
@@ -189,7 +203,10 @@ def conv_in_tiles(oc, ic, nh, nw, kh, kw, ph=0, pw=0, sh=1, sw=1, tile=(1, 1, 1,
     return X, K, te.compute((oc, oh, ow), lambda c, i, j: Sums[c, i, j], name="Y")
 
 
-def conv_pack(oc, ic, nh, nw, kh, kw, ph, pw, toc, tic, sh=1, sw=1):
+def conv_pack(
+    oc: int, ic: int, nh: int, nw: int, kh: int, kw: int, ph: int, pw: int, toc: int, tic: int,
+    sh: int = 1, sw: int = 1,
+) -> tuple[Any, Any, Any, Any, Any, Any]:  # fmt: skip
     """Convolution in blocks of channels, the layout NCHWc, from and to the plain layout.
 
     >>> X, K, Y, PackedX, PackedK, PackedY = d2ltvm.conv_pack(64, 32, 8, 8, 3, 3, 1, 1, 16, 8)
@@ -219,11 +236,9 @@ def conv_pack(oc, ic, nh, nw, kh, kw, ph, pw, toc, tic, sh=1, sw=1):
         ValueError: as for `conv`, or a number of channels is no multiple of its block.
     """
     X, K, plain, PaddedX = conv(oc, ic, nh, nw, kh, kw, ph, pw, sh, sw)
-    for name, block, all_name, channels in (("toc", toc, "oc", oc), ("tic", tic, "ic", ic)):
-        if not isinstance(block, Integral) or block < 1 or channels % block:
-            raise ValueError(
-                f"{name} is {block!r}; an integer that divides {all_name} = {channels} is allowed"
-            )
+    oc, ic, nh, nw, kh, kw = map(int, (oc, ic, nh, nw, kh, kw))
+    ph, pw, sh, sw = map(int, (ph, pw, sh, sw))
+    toc, tic = _block("toc", toc, "oc", oc), _block("tic", tic, "ic", ic)
     _, oh, ow = (int(size) for size in plain.shape)
     PackedX = te.compute(
         (ic // tic, nh + 2 * ph, nw + 2 * pw, tic),
@@ -238,7 +253,7 @@ def conv_pack(oc, ic, nh, nw, kh, kw, ph, pw, toc, tic, sh=1, sw=1):
     axes = {"rio": ic // tic, "rkh": kh, "rkw": kw, "rii": tic}
     rio, rkh, rkw, rii = (te.reduce_axis((0, size), name) for name, size in axes.items())
 
-    def element(oo, i, j, oi):
+    def element(oo: Any, i: Any, j: Any, oi: Any) -> Any:
         x = PackedX[rio, i * sh + rkh, j * sw + rkw, rii]
         return te.sum(x * PackedK[oo, rio, rkh, rkw, rii, oi], axis=[rio, rkh, rkw, rii])
 
@@ -247,7 +262,9 @@ def conv_pack(oc, ic, nh, nw, kh, kw, ph, pw, toc, tic, sh=1, sw=1):
     return X, K, Y, PackedX, PackedK, PackedY
 
 
-def conv_reference(x, k, p=0, s=1):
+def conv_reference(
+    x: Array, k: Array, p: int | Sequence[int] = 0, s: int | Sequence[int] = 1
+) -> Array:
     """What a convolution gives, by NumPy, in the precision of its inputs.
 
     Args:
@@ -258,14 +275,24 @@ def conv_reference(x, k, p=0, s=1):
 
     Returns:
         An array of shape `(oc, ., .)`.
+
+    Raises:
+        ValueError: the arrays, the padding and the stride are those of no convolution.
     """
-    (ph, pw), (sh, sw) = (np.broadcast_to(value, 2) for value in (p, s))
+    if np.ndim(x) != 3 or np.ndim(k) != 4 or k.shape[1] != x.shape[0]:
+        raise ValueError(
+            f"x has shape {np.shape(x)} and k {np.shape(k)}; expected (ic, nh, nw) and "
+            "(oc, ic, kh, kw)"
+        )
+    (ph, pw), (sh, sw) = _pair("p", p, 0), _pair("s", s, 1)
+    for n, size, zeros, step in zip(x.shape[1:], k.shape[2:], (ph, pw), (sh, sw), strict=True):
+        conv_out_size(n, size, zeros, step)
     padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, k.shape[2:], axis=(1, 2))
-    return np.tensordot(k, windows[:, ::sh, ::sw], axes=((1, 2, 3), (0, 3, 4)))
+    return np.asarray(np.tensordot(k, windows[:, ::sh, ::sw], axes=((1, 2, 3), (0, 3, 4))))
 
 
-def _convolved(image, kernels, shape, sh, sw, name):
+def _convolved(image: Any, kernels: Any, shape: Sequence[int], sh: int, sw: int, name: str) -> Any:
     """The sums of a convolution, of an image that has its borders."""
     names = ("ric", "rkh", "rkw")
     ric, rkh, rkw = (
@@ -273,13 +300,29 @@ def _convolved(image, kernels, shape, sh, sw, name):
         for r, size in zip(names, kernels.shape[1:], strict=True)
     )
 
-    def element(c, i, j):
+    def element(c: Any, i: Any, j: Any) -> Any:
         x = image[ric, i * sh + rkh, j * sw + rkw]
         return te.sum(x * kernels[c, ric, rkh, rkw], axis=[ric, rkh, rkw])
 
     return te.compute(shape, element, name=name)
 
 
-def _check_from(least, name, value):
-    if not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} is {value!r}; an integer from {least} is allowed")
+def _pair(name: str, value: Any, least: int) -> tuple[int, int]:
+    """A number for rows and one for columns, of one or of two."""
+    pair = tuple(value) if isinstance(value, tuple | list | np.ndarray) else (value, value)
+    if len(pair) != 2:
+        raise ValueError(
+            f"{name} is {value!r}; expected a number, or one for rows and columns each"
+        )
+    return whole(name, pair[0], least), whole(name, pair[1], least)
+
+
+def _block(name: str, block: Any, all_name: str, channels: int) -> int:
+    try:
+        if channels % whole(name, block) == 0:
+            return int(block)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"{name} is {block!r}; expected an integer that divides {all_name} = {channels}"
+    )

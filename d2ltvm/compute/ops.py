@@ -4,14 +4,19 @@ Each function returns tensor-expression placeholders and results, in the order i
 takes them. `d2ltvm.schedule(tensors)` turns them into a schedule.
 """
 
+from collections.abc import Iterable
 from numbers import Integral
+from typing import Any
 
+import numpy as np
 from tvm import s_tir, te
+
+Shape = tuple[int, ...]
 
 DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 
 
-def vector_copy(n, dtype="float32"):
+def vector_copy(n: int, dtype: str = "float32") -> tuple[Any, Any]:
     """Copy a vector.
 
     >>> A, C = d2ltvm.vector_copy(1024)
@@ -26,13 +31,13 @@ def vector_copy(n, dtype="float32"):
     Raises:
         ValueError: `n` is not a positive integer, or `dtype` is not one of `DTYPES`.
     """
-    check_length(n)
+    n = whole("n", n)
     _check_dtype(dtype)
-    A = te.placeholder((int(n),), dtype, name="A")
-    return A, te.compute((int(n),), lambda i: A[i], name="C")
+    A = te.placeholder((n,), dtype, name="A")
+    return A, te.compute((n,), lambda i: A[i], name="C")
 
 
-def vector_add(n, dtype="float32"):
+def vector_add(n: int, dtype: str = "float32") -> tuple[Any, Any, Any]:
     """Add two vectors.
 
     >>> A, B, C = d2ltvm.vector_add(1024)
@@ -49,15 +54,16 @@ def vector_add(n, dtype="float32"):
     Raises:
         ValueError: `n` is not a positive integer, or `dtype` is not one of `DTYPES`.
     """
-    check_length(n)
+    shape = (whole("n", n),)
     _check_dtype(dtype)
-    shape = (int(n),)
     A = te.placeholder(shape, dtype, name="A")
     B = te.placeholder(shape, dtype, name="B")
     return A, B, te.compute(shape, lambda i: A[i] + B[i], name="C")
 
 
-def broadcast_add(shape1, shape2, dtype="float32"):
+def broadcast_add(
+    shape1: Iterable[int], shape2: Iterable[int], dtype: str = "float32"
+) -> tuple[Any, Any, Any]:
     """Add two tensors whose shapes broadcast, by NumPy's rules.
 
     >>> A, B, C = d2ltvm.broadcast_add((3, 1), (3, 4))
@@ -78,18 +84,18 @@ def broadcast_add(shape1, shape2, dtype="float32"):
         ValueError: the shapes do not broadcast, have a size that is not a positive integer, or
             `dtype` is not one of `DTYPES`.
     """
-    shape1, shape2 = _shape("shape1", shape1), _shape("shape2", shape2)
+    one, two = as_shape("shape1", shape1), as_shape("shape2", shape2)
     _check_dtype(dtype)
-    A = te.placeholder(shape1, dtype, name="A")
-    B = te.placeholder(shape2, dtype, name="B")
+    A = te.placeholder(one, dtype, name="A")
+    B = te.placeholder(two, dtype, name="B")
 
-    def add(*index):
-        return A(*_source_index(shape1, index)) + B(*_source_index(shape2, index))
+    def add(*index: Any) -> Any:
+        return A(*_source_index(one, index)) + B(*_source_index(two, index))
 
-    return A, B, te.compute(broadcast_shape(shape1, shape2), add, name="C")
+    return A, B, te.compute(broadcast_shape(one, two), add, name="C")
 
 
-def broadcast_shape(shape1, shape2):
+def broadcast_shape(shape1: Iterable[int], shape2: Iterable[int]) -> Shape:
     """Shape of the sum of two tensors, by NumPy's broadcasting rules.
 
     >>> broadcast_shape((3, 1), (2, 1, 4))
@@ -105,19 +111,19 @@ def broadcast_shape(shape1, shape2):
     Raises:
         ValueError: in some dimension the sizes differ and neither is 1.
     """
-    shape1, shape2 = _shape("shape1", shape1), _shape("shape2", shape2)
-    rank = max(len(shape1), len(shape2))
-    sizes = [(1,) * (rank - len(s)) + s for s in (shape1, shape2)]
+    one, two = as_shape("shape1", shape1), as_shape("shape2", shape2)
+    rank = max(len(one), len(two))
+    sizes = [(1,) * (rank - len(s)) + s for s in (one, two)]
     for dim, (a, b) in enumerate(zip(*sizes, strict=True)):
         if a != b and 1 not in (a, b):
             raise ValueError(
-                f"shape1 {shape1} and shape2 {shape2} do not broadcast: dimension {dim} of the "
-                f"result would be {a} and {b}; equal sizes, or one of them 1, are allowed"
+                f"shape1 {one} and shape2 {two} do not broadcast: dimension {dim} of the "
+                f"result would be {a} and {b}; expected equal sizes, or one of them 1"
             )
     return tuple(max(pair) for pair in zip(*sizes, strict=True))
 
 
-def matmul(n, m, l, dtype="float32"):
+def matmul(n: int, m: int, l: int, dtype: str = "float32") -> tuple[Any, Any, Any]:
     """Multiply two matrices.
 
     >>> A, B, C = d2ltvm.matmul(64, 32, 128)
@@ -136,22 +142,21 @@ def matmul(n, m, l, dtype="float32"):
     Raises:
         ValueError: a size is not a positive integer, or `dtype` is not one of `DTYPES`.
     """
-    for name, size in (("n", n), ("m", m), ("l", l)):
-        check_length(size, name)
+    n, m, l = (whole(name, size) for name, size in (("n", n), ("m", m), ("l", l)))
     _check_dtype(dtype)
-    A = te.placeholder((int(n), int(l)), dtype, name="A")
-    B = te.placeholder((int(l), int(m)), dtype, name="B")
-    k = te.reduce_axis((0, int(l)), name="k")
-    C = te.compute((int(n), int(m)), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    A = te.placeholder((n, l), dtype, name="A")
+    B = te.placeholder((l, m), dtype, name="B")
+    k = te.reduce_axis((0, l), name="k")
+    C = te.compute((n, m), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
     return A, B, C
 
 
-def schedule(tensors):
+def schedule(tensors: Iterable[Any]) -> Any:
     """Start a schedule for a computation.
 
     >>> sch = d2ltvm.schedule(d2ltvm.vector_add(1024))
-    >>> sch.get_loops(sch.get_sblock("C"))
-    [...]
+    >>> len(sch.get_loops(sch.get_sblock("C")))
+    1
 
     Args:
         tensors: the te tensors the kernel takes, inputs before outputs, as the functions of this
@@ -159,33 +164,58 @@ def schedule(tensors):
 
     Returns:
         `tvm.s_tir.Schedule` of a PrimFunc named `main`.
+
+    Raises:
+        TypeError: `tensors` is not a list or tuple of te tensors.
+        ValueError: it is empty.
     """
+    # A single tensor can be iterated over without an end.
+    if not isinstance(tensors, list | tuple):
+        raise TypeError(f"tensors is a {type(tensors).__name__}; expected a tuple of te tensors")
+    for k, tensor in enumerate(tensors):
+        if not isinstance(tensor, te.Tensor):
+            raise TypeError(f"tensors[{k}] is a {type(tensor).__name__}; expected a te tensor")
+    if not tensors:
+        raise ValueError("tensors is empty; expected the tensors that the kernel takes")
     return s_tir.Schedule(te.create_prim_func(list(tensors)))
 
 
-def _source_index(shape, index):
+def _source_index(shape: Shape, index: tuple[Any, ...]) -> tuple[Any, ...]:
     """Where element `index` of the result stands in a tensor of `shape` that broadcasts to it."""
     index = index[len(index) - len(shape) :]
     return tuple(0 if size == 1 else i for size, i in zip(shape, index, strict=True))
 
 
-def _shape(name, shape):
+def as_shape(name: str, shape: Any) -> Shape:
     """`shape` as a tuple of Python ints, or a ValueError that names the argument."""
-    try:
-        sizes = tuple(shape)
-    except TypeError:
-        sizes = (shape,)
-    if not sizes or not all(isinstance(s, Integral) and s > 0 for s in sizes):
-        raise ValueError(f"{name} is {shape!r}; positive integers are allowed")
+    # A te tensor can be iterated over, and has no end.
+    sizes = tuple(shape) if isinstance(shape, tuple | list | np.ndarray) else (shape,)
+    if not sizes or not all(_is_whole(s, 1) for s in sizes):
+        raise ValueError(f"{name} is {shape!r}; expected positive integers")
     return tuple(int(s) for s in sizes)
 
 
-def check_length(size, name="n"):
-    """Raise a ValueError that names the argument, unless it is a positive integer."""
-    if not isinstance(size, Integral) or size < 1:
-        raise ValueError(f"{name} is {size!r}; a positive integer is allowed")
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """`value` as a Python int, whatever integer it is: NumPy's narrow ones would wrap around.
+
+    >>> whole("n", 0)
+    Traceback (most recent call last):
+        ...
+    ValueError: n is 0; expected a positive integer
+
+    Raises:
+        ValueError: it is no integer, or is under `least`; says so by `name`.
+    """
+    if not _is_whole(value, least):
+        expected = "a positive integer" if least == 1 else f"an integer from {least}"
+        raise ValueError(f"{name} is {value!r}; expected {expected}")
+    return int(value)
 
 
-def _check_dtype(dtype):
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def _check_dtype(dtype: str) -> None:
     if dtype not in DTYPES:
-        raise ValueError(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}")
+        raise ValueError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
