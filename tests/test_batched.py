@@ -74,14 +74,20 @@ def test_layouts_there_and_back():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: d2ltvm.conv_hwcn(0, 1, 1, 3, 3), "batch is 0; a positive integer"),
+        (lambda: d2ltvm.conv_hwcn(0, 1, 1, 3, 3), "batch is 0; expected a positive"),
         (lambda: d2ltvm.conv_hwcn(1, 1, 1, 3, 5), "k is 5; expected at most n"),
-        (lambda: d2ltvm.conv_hwcn(1, 1, 1, 3, 3, -1), "p is -1; an integer from 0"),
-        (lambda: d2ltvm.conv_hwcn(1, 1, 1, 3, 3, 0, 0), "s is 0; an integer from 1"),
-        (lambda: d2ltvm.conv_nhwcnc(16, 17, 16, 3, 3), "oc is 17; expected a multiple of block = 16"),
-        (lambda: d2ltvm.conv_nhwcnc(16, 16, 16, 3, 3, block=0), "block is 0; a positive integer"),
-        (lambda: d2ltvm.to_nhwcnc(np.zeros((3, 16, 2, 2))), "batch is 3; expected a multiple of block = 16"),
-        (lambda: d2ltvm.to_hwioio(np.zeros((16, 8, 3, 3))), "ic is 8; expected a multiple of block = 16"),
+        (lambda: d2ltvm.conv_hwcn(1, 1, 1, 3, 3, -1), "p is -1; expected an integer"),
+        (lambda: d2ltvm.conv_hwcn(1, 1, 1, 3, 3, 0, 0), "s is 0; expected a positive"),
+        (lambda: d2ltvm.conv_nhwcnc(16, 17, 16, 3, 3), "oc is 17; expected a multiple of block"),
+        (lambda: d2ltvm.conv_nhwcnc(16, 16, 16, 3, 3, block=0), "block is 0; expected a pos"),
+        (
+            lambda: d2ltvm.to_nhwcnc(np.zeros((3, 16, 2, 2))),
+            "batch is 3; expected a multiple of block",
+        ),
+        (
+            lambda: d2ltvm.to_hwioio(np.zeros((16, 8, 3, 3))),
+            "ic is 8; expected a multiple of block",
+        ),
         (lambda: d2ltvm.to_hwcn(np.zeros((3, 16))), r"shape \(3, 16\); expected four dimensions"),
         (lambda: d2ltvm.from_nhwcnc(np.zeros((3, 16))), "expected six dimensions"),
     ],

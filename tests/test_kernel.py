@@ -136,7 +136,15 @@ def test_loop_nest_keeps_the_loops_and_drops_the_noise():
     assert not any(word in text for word in ("T.reads", "import", "@", "func_attr"))
 
 
+@pytest.mark.parametrize("sch", [None, "text", d2ltvm.vector_add(8)], ids=["None", "str", "tuple"])
+def test_loop_nest_of_what_is_no_schedule(sch):
+    with pytest.raises(TypeError, match=f"sch is a {type(sch).__name__}; expected a Schedule, a"):
+        d2ltvm.loop_nest(sch)
+
+
 def test_kernel_code_of_something_else():
+    with pytest.raises(TypeError, match="source is a NoneType; expected the source as text"):
+        d2ltvm.kernel_code(None)
     with pytest.raises(ValueError, match="source holds no kernel"):
         d2ltvm.kernel_code("int main() {}")
 

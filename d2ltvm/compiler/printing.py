@@ -1,6 +1,11 @@
 """Loop nests and kernel sources cut down to what a reader looks at."""
 
 import re
+from typing import Any
+
+import tvm
+
+from d2ltvm.compiler.lowering import as_module
 
 # Lines of TVMScript that say nothing about the loops.
 _NOISE = re.compile(
@@ -8,10 +13,10 @@ _NOISE = re.compile(
 )
 
 
-def loop_nest(sch):
+def loop_nest(sch: Any) -> str:
     """The loops of a schedule as TVM prints them, without the lines that are the same every time.
 
-    >>> print(d2ltvm.loop_nest(sch))
+    >>> print(d2ltvm.loop_nest(d2ltvm.schedule(d2ltvm.vector_add(1024))))
     def main(A: T.Buffer((1024,), "float32"), ...):
         for i in range(1024):
             with T.sblock("C"):
@@ -24,14 +29,20 @@ def loop_nest(sch):
     Returns:
         Text. Decorators, comments, attributes and the read and write regions are left out; nothing
         is added or changed.
+
+    Raises:
+        TypeError: `sch` is none of these.
+        ValueError: the module has no PrimFunc named `main`.
     """
-    text = getattr(sch, "mod", sch).script()
+    mod = as_module(sch)
+    text = (sch if isinstance(sch, tvm.tirx.PrimFunc) else mod).script()
     return _dedent("\n".join(line for line in text.splitlines() if not _NOISE.match(line)))
 
 
-def kernel_code(source):
+def kernel_code(source: str) -> str:
     """The kernels of a CUDA or OpenCL source, without the header TVM puts before them.
 
+    >>> kernel = d2ltvm.build(d2ltvm.schedules.one_thread_each(1024), "sm_80")
     >>> print(d2ltvm.kernel_code(kernel.source))
     extern "C" __global__ void __launch_bounds__(256) main_kernel(...) {
     ...
@@ -43,8 +54,11 @@ def kernel_code(source):
         Text from the first kernel's definition on.
 
     Raises:
+        TypeError: `source` is no text.
         ValueError: there is no kernel in it.
     """
+    if not isinstance(source, str):
+        raise TypeError(f"source is a {type(source).__name__}; expected the source as text")
     starts = [m.start() for m in re.finditer(r'^(extern "C" __global__|__kernel) ', source, re.M)]
     if not starts:
         raise ValueError("source holds no kernel: neither `__global__` nor `__kernel` is in it")
@@ -54,7 +68,7 @@ def kernel_code(source):
     return "\n\n".join(re.sub(r"\n// Function: \w+$", "", text).strip() for text in defined)
 
 
-def _dedent(text):
+def _dedent(text: str) -> str:
     lines = text.splitlines()
     indent = min((len(line) - len(line.lstrip()) for line in lines), default=0)
     return "\n".join(line[indent:].rstrip() for line in lines)

@@ -21,7 +21,7 @@ def conv_hwcn(
 
     >>> X, K, Y, PaddedX = d2ltvm.conv_hwcn(256, 512, 256, 14, 3, 1, 1)
     >>> X.shape, K.shape, Y.shape
-    ([14, 14, 256, 256], [3, 3, 256, 512], [14, 14, 512, 256])
+    ((14, 14, 256, 256), (3, 3, 256, 512), (14, 14, 512, 256))
 
     Args:
         batch: number of images, a positive integer.
@@ -63,7 +63,7 @@ def conv_nhwcnc(
 
     >>> X, K, Y, PaddedX = d2ltvm.conv_nhwcnc(256, 512, 256, 14, 3, 1, 1)
     >>> X.shape, K.shape
-    ([16, 14, 14, 16, 16, 16], [3, 3, 16, 32, 16, 16])
+    ((16, 14, 14, 16, 16, 16), (3, 3, 16, 32, 16, 16))
 
     Args:
         batch: number of images, a multiple of `block`.

@@ -68,7 +68,7 @@ def padding(X: Any, ph: int, pw: int, val: float = 0) -> Any:
     """Put a border around the last two dimensions of a tensor.
 
     >>> d2ltvm.padding(te.placeholder((3, 4, 5), name="X"), 1, 2).shape
-    [3, 6, 9]
+    (3, 6, 9)
 
     Args:
         X: a te tensor of two dimensions or more.
@@ -110,7 +110,7 @@ def conv(
 
     >>> X, K, Y, PaddedX = d2ltvm.conv(64, 3, 32, 32, 3, 3, 1, 1)
     >>> Y.shape
-    [64, 32, 32]
+    (64, 32, 32)
 
     Args:
         oc: output channels, a positive integer.
@@ -155,7 +155,7 @@ def conv_in_tiles(
 
     >>> X, K, Y = d2ltvm.conv_in_tiles(17, 3, 63, 63, 3, 3, 1, 1, tile=(8, 4, 4, 32))
     >>> Y.shape
-    [17, 63, 63]
+    (17, 63, 63)
 
     Its blocks, by name: `PaddedX` and `PaddedK`, the inputs with zeros around them; `Sums`, the
     convolution, of whole tiles; and `Y`, the part of `Sums` that was asked for.
@@ -211,7 +211,7 @@ def conv_pack(
 
     >>> X, K, Y, PackedX, PackedK, PackedY = d2ltvm.conv_pack(64, 32, 8, 8, 3, 3, 1, 1, 16, 8)
     >>> PackedX.shape, PackedK.shape, PackedY.shape
-    ([4, 10, 10, 8], [4, 4, 3, 3, 8, 16], [4, 8, 8, 16])
+    ((4, 10, 10, 8), (4, 4, 3, 3, 8, 16), (4, 8, 8, 16))
 
     Args:
         oc: as for `conv`, and so are the next seven.

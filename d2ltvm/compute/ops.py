@@ -42,7 +42,7 @@ def vector_add(n: int, dtype: str = "float32") -> tuple[Any, Any, Any]:
 
     >>> A, B, C = d2ltvm.vector_add(1024)
     >>> C.shape
-    [1024]
+    (1024,)
 
     Args:
         n: length, a positive integer.
@@ -68,7 +68,7 @@ def broadcast_add(
 
     >>> A, B, C = d2ltvm.broadcast_add((3, 1), (3, 4))
     >>> C.shape
-    [3, 4]
+    (3, 4)
 
     Shapes are aligned at their last dimension; a dimension of 1, or one that is not there, repeats.
 
@@ -128,7 +128,7 @@ def matmul(n: int, m: int, l: int, dtype: str = "float32") -> tuple[Any, Any, An
 
     >>> A, B, C = d2ltvm.matmul(64, 32, 128)
     >>> A.shape, B.shape, C.shape
-    ([64, 128], [128, 32], [64, 32])
+    ((64, 128), (128, 32), (64, 32))
 
     Args:
         n: rows of `A` and of `C`, a positive integer.
