@@ -2,6 +2,8 @@
 # here, completion in an editor reads them here, and the API page lists them in this order.
 # `x as x` is how a stub says that a name may be imported from it.
 
+__version__: str
+
 from . import (
     analysis as analysis,
     bench as bench,

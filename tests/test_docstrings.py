@@ -44,12 +44,6 @@ PENDING = {
     "d2ltvm.hopper.ring.stream",
     "d2ltvm.hopper.ring.stream_by_threads",
     "d2ltvm.hopper.wgmma.one_tile",
-    "d2ltvm.system.colab.find_gpu",
-    "d2ltvm.system.colab.plan",
-    "d2ltvm.system.colab.prepare",
-    "d2ltvm.system.devices.describe_device",
-    "d2ltvm.system.devices.driver_version",
-    "d2ltvm.system.environment.forbidden",
 }
 
 # What examples use without saying where it comes from, made where one of them does.

@@ -210,6 +210,10 @@ def test_records_are_counted(monkeypatch, tmp_path):
     (folder / "one.json").write_text('{"records": [{}, {}]}')
     (folder / "two.json").write_text('{"records": [{}]}')
     assert doctor._records("Records") == Check("Records", "ok", "3 of nvidia-h200")
+    for text in ("", '{"records": [', "[1]", "{}"):
+        (folder / "two.json").write_text(text)
+        broken = doctor._guarded(("Records", doctor._records))
+        assert broken.state == "broken" and str(folder / "two.json") in broken.detail
 
 
 def test_sass_tools_from_a_toolkit_are_told_apart(monkeypatch):

@@ -149,10 +149,12 @@ def rows(workload: Workload | Race, record: Record) -> list[dict[str, Any]]:
 
     What a race measured sustained is another such dict in each, by the key 'sustained'.
     """
-    race = isinstance(workload, Race)
-    library, ours = (workload.library, workload.ours) if race else (workload.library[0], OURS)
+    if isinstance(workload, Race):
+        library, ours = workload.library, workload.ours
+    else:
+        library, ours = workload.library[0], OURS
     lines = _sides(record, library, ours)
-    if race:
+    if isinstance(workload, Race):
         late = _sides(record.by_clock("sustained"), library, ours)
         lines = [{**sides, "sustained": more} for sides, more in zip(lines, late, strict=True)]
     return [
@@ -195,7 +197,8 @@ def main(options: argparse.Namespace) -> int:
 def _lines() -> tuple[list[dict[str, Any]], int]:
     """The lines of the scoreboard, and the exit status: 1 where a record could not be read."""
     lines: list[dict[str, Any]] = []
-    todo, failed = [*workloads(), *races()], 0
+    todo: list[Workload | Race] = [*workloads(), *races()]
+    failed = 0
     for done, workload in enumerate(todo):
         _progress(done, len(todo), workload.title)
         try:

@@ -43,6 +43,9 @@ APT_SECONDS = 40  # for each of three commands; the whole set-up cell has two mi
 WITHOUT = "kernels run as OpenCL on the CPU, and GPU figures come from the records"
 
 
+Version = tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Plan:
     """What `prepare` will do.
@@ -56,15 +59,20 @@ class Plan:
     message: str = ""
 
 
-def plan(driver, gpu="", capability=None, loaded=None):
+def plan(
+    driver: Version | None,
+    gpu: str = "",
+    capability: tuple[int, int] | None = None,
+    loaded: str | None = None,
+) -> Plan:
     """Decide what a machine needs before the book can use its GPU.
 
     >>> plan((580, 82, 7), "Tesla T4").action
     'nothing'
     >>> plan((550, 54, 15), "Tesla T4").action
     'compat'
-    >>> plan((550, 54, 15), "NVIDIA GeForce RTX 4090").message
-    'The GPU cannot be used: driver 550.54.15, CUDA 13 wants 580 or newer, and forward ...'
+    >>> plan((550, 54, 15), "NVIDIA GeForce RTX 4090").message.split(", ")[:2]
+    ['The GPU cannot be used: driver 550.54.15', 'CUDA 13 wants 580 or newer']
 
     Args:
         driver: version of the kernel driver, a tuple of int, or None where there is none.
@@ -93,7 +101,7 @@ def plan(driver, gpu="", capability=None, loaded=None):
     return Plan("compat")
 
 
-def dotted(driver: tuple[int, ...]) -> str:
+def dotted(driver: Version) -> str:
     """A driver's version as NVIDIA writes it.
 
     >>> dotted((580, 159, 4))
@@ -108,10 +116,10 @@ def hidden() -> bool:
     return os.environ.get("D2LTVM_NO_CUDA", "0") not in ("", "0")
 
 
-def find_gpu() -> tuple[tuple[int, ...] | None, str, tuple[int, int] | None]:
+def find_gpu() -> tuple[Version | None, str, tuple[int, int] | None]:
     """What nvidia-smi, or else the kernel module, says of the first GPU.
 
-    >>> find_gpu()
+    >>> find_gpu()  # doctest: +SKIP
     ((550, 54, 15), 'Tesla T4', (7, 5))
 
     Returns:
@@ -131,15 +139,15 @@ def find_gpu() -> tuple[tuple[int, ...] | None, str, tuple[int, int] | None]:
     return (
         tuple(int(part) for part in version.split(".")),
         name,
-        tuple(map(int, numbers.groups())) if numbers else None,
+        (int(numbers[1]), int(numbers[2])) if numbers else None,
     )
 
 
-def prepare():
+def prepare() -> Plan:
     """Make this process ready for the GPU, before TVM or PyTorch is imported in it.
 
-    >>> from d2ltvm import colab
-    >>> plan = colab.prepare()
+    >>> from d2ltvm.system import colab
+    >>> plan = colab.prepare()  # doctest: +SKIP
 
     With no GPU, or a new enough driver, it changes nothing. With an older driver on a data-centre
     GPU it installs NVIDIA's package `cuda-compat-13-0` by apt, tries its driver in another process,
@@ -153,25 +161,27 @@ def prepare():
     """
     if hidden():
         return Plan("cpu")
+    there = True
     try:
         driver, gpu, capability = find_gpu()
+        there = driver is not None
         done = plan(driver, gpu, capability, _loaded_libcuda())
         if done.action == "compat":
             done = _use_compat()
     except Exception as error:  # a notebook goes on without the GPU, whatever it was
-        driver, done = "unknown", _cpu(f"{type(error).__name__}: {error}")
-    if done.action == "cpu" and driver:
+        done = _cpu(f"{type(error).__name__}: {error}")
+    if done.action == "cpu" and there:
         os.environ["D2LTVM_NO_CUDA"] = "1"
     if done.message:
         print(" ".join(done.message.split()))
     return done
 
 
-def _cpu(reason):
+def _cpu(reason: str) -> Plan:
     return Plan("cpu", f"The GPU cannot be used: {reason}. Instead {WITHOUT}.")
 
 
-def _use_compat():
+def _use_compat() -> Plan:
     """Install, try and load the forward-compatibility driver; what came of it as a `Plan`."""
     if not Path(COMPAT_LIBRARY).exists() and (problem := _install()):
         return _cpu(problem)
@@ -188,7 +198,7 @@ def _use_compat():
     return Plan("compat")
 
 
-def _install():
+def _install() -> str | None:
     """Install the package; the reason in words where that fails."""
     install = ("apt-get", "install", "-y", "-qq", "--no-install-recommends", PACKAGE)
     # The first try spares the update, which takes most of the time, where the lists are there.
@@ -200,7 +210,7 @@ def _install():
     return f"apt-get did not install {PACKAGE}{reason}"
 
 
-def _apt(command):
+def _apt(command: tuple[str, ...]) -> str | None:
     """Run apt-get; the last line of its complaint, or None when it succeeds."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:
@@ -235,7 +245,7 @@ _ERRORS = {
 }
 
 
-def _try(library):
+def _try(library: str) -> str | None:
     """Start the driver in another process; the reason in words where it does not."""
     answer = _output(sys.executable, "-c", _TRIAL, library)
     numbers = [int(n) for n in answer.split()] if re.fullmatch(r"[\d\s]+", answer) else []
@@ -247,25 +257,25 @@ def _try(library):
     return None if version >= 13000 else f"{library} brings CUDA {version // 1000} only"
 
 
-def _load(path):
+def _load(path: str) -> ctypes.CDLL:
     """Load a library so that whoever asks for its name later gets this one."""
     return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 
 
-def _loaded_libcuda():
+def _loaded_libcuda() -> str | None:
     """Path of the `libcuda.so` in this process, or None."""
     found = re.search(r"(/\S*/libcuda\.so\S*)", _read("/proc/self/maps"))
     return found.group(1) if found else None
 
 
-def _read(path):
+def _read(path: str) -> str:
     try:
         return Path(path).read_text()
     except OSError:
         return ""
 
 
-def _output(*command):
+def _output(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
