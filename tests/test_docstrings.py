@@ -35,15 +35,6 @@ PENDING = {
     "d2ltvm.figures.draw_requests",
     "d2ltvm.figures.draw_touched",
     "d2ltvm.figures.plot_gflops",
-    "d2ltvm.hopper.float32.conv_float32",
-    "d2ltvm.hopper.float32.split",
-    "d2ltvm.hopper.implicit.conv_nhwc",
-    "d2ltvm.hopper.patch.changed",
-    "d2ltvm.hopper.product.matmul_nt",
-    "d2ltvm.hopper.ring.reference",
-    "d2ltvm.hopper.ring.stream",
-    "d2ltvm.hopper.ring.stream_by_threads",
-    "d2ltvm.hopper.wgmma.one_tile",
 }
 
 # What examples use without saying where it comes from, made where one of them does.

@@ -369,5 +369,5 @@ def test_other_gpus():
         d2ltvm.build(kernel, "sm_80")
     with pytest.raises(d2ltvm.MissingError, match="which only Hopper has"):
         d2ltvm.build(kernel, "llvm")
-    with pytest.raises(ValueError, match="arch is 'sm_80'; this kernel uses wgmma"):
+    with pytest.raises(ValueError, match="arch is 'sm_80'; expected 'sm_90a'"):
         d2ltvm.build(kernel, "sm_90a").cubin("sm_80")

@@ -44,11 +44,12 @@ def power_of_two(values: Any) -> float:
 
 
 # From hopper/float32.
-def split(shape, scale):
+def split(shape: tuple[int, ...], scale: float) -> Any:
     """A schedule that splits float32 into two float16: out[0] + out[1] = scale * x.
 
-    >>> kernel = d2ltvm.build(split((2, 14, 14, 64), 2.0**14))
-    >>> kernel(x, pieces)    # pieces has shape (2, 2, 14, 14, 64)
+    >>> kernel = d2ltvm.build(split((2, 14, 14, 64), 2.0**14), "sm_90a")
+    >>> [param.shape for param in kernel.params]
+    [(2, 14, 14, 64), (2, 2, 14, 14, 64)]
 
     Args:
         shape: of x; its size is a multiple of 4.
@@ -66,7 +67,7 @@ def split(shape, scale):
         raise ValueError(f"scale is {scale}; expected a power of two")
     x = te.placeholder(shape, name="x")
 
-    def piece(p, *index):
+    def piece(p: Any, *index: Any) -> Any:
         value = x(*index) * tvm.tirx.const(scale, "float32")
         high = value.astype("float16")
         return tvm.tirx.if_then_else(
@@ -85,10 +86,21 @@ def split(shape, scale):
 
 
 # From hopper/float32.
-def conv_float32(batch, oc, ic, n, k, p=0, s=1, scale=1.0, sms=None, **options):
+def conv_float32(
+    batch: int,
+    oc: int,
+    ic: int,
+    n: int,
+    k: int,
+    p: int = 0,
+    s: int = 1,
+    scale: float = 1.0,
+    sms: int | None = None,
+    **options: Any,
+) -> Any:
     """A convolution kernel in NHWC of float32, given as pairs of float16.
 
-    >>> kernel = d2ltvm.build(conv_float32(256, 512, 256, 14, 3, 1, scale=2.0**-27))
+    >>> kernel = d2ltvm.build(conv_float32(256, 512, 256, 14, 3, 1), "sm_90a")
 
     X is (2, batch, n, n, ic), W (2, k * k, oc, ic), both from `split`, Y (batch, o, o, oc) in
     float32. As `hopper.conv_nhwc`, but a slot of the ring holds both pieces of both tiles.

@@ -1,5 +1,7 @@
 """Convolution for Hopper: an implicit matrix product, whose rows TMA finds in the image."""
 
+from typing import Any
+
 from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
 from tvm.script import tirx as T
 
@@ -7,6 +9,7 @@ from d2ltvm.compute.convolution import conv_out_size
 from d2ltvm.hopper.planning import (
     DEPTH,
     ROWS,
+    ConvPlan,
     plan_conv,
 )
 from d2ltvm.hopper.tile_scheduler import TileScheduler
@@ -29,7 +32,7 @@ from d2ltvm.hopper.tiles import (
 class ConvTile:
     """Where a tile of the result begins, and the taps that it needs, in registers."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.row = T.local_scalar("int32")
         self.column = T.local_scalar("int32")
         self.image = T.local_scalar("int32")
@@ -41,14 +44,14 @@ class ConvTile:
 
 
 # From hopper/implicit.
-def first_tap(plan, first, size):
+def first_tap(plan: ConvPlan, first: Any, size: int) -> Any:
     """The first tap, along an axis, that some of `size` pixels need."""
     *_, p, s = plan.shape
     return T.max(0, p - (first + size - 1) * s) if plan.skip else 0
 
 
 # From hopper/implicit.
-def end_of_taps(plan, first):
+def end_of_taps(plan: ConvPlan, first: Any) -> Any:
     """The tap behind the last one, along an axis, that pixels from `first` on need."""
     *_, n, k, p, s = plan.shape
     return T.min(k, n + p - first * s) if plan.skip else k
@@ -93,10 +96,20 @@ def locate(tile, index, plan):
 
 
 # From hopper/implicit.
-def conv_nhwc(batch, oc, ic, n, k, p=0, s=1, sms=None, **options):
+def conv_nhwc(
+    batch: int,
+    oc: int,
+    ic: int,
+    n: int,
+    k: int,
+    p: int = 0,
+    s: int = 1,
+    sms: int | None = None,
+    **options: Any,
+) -> Any:
     """A convolution in NHWC, float16 with float32 sums.
 
-    >>> kernel = d2ltvm.build(hopper.conv_nhwc(256, 512, 256, 14, 3, 1))
+    >>> kernel = d2ltvm.build(hopper.conv_nhwc(256, 512, 256, 14, 3, 1), "sm_90a")
 
     X is (batch, n, n, ic), W (k * k, oc, ic), Y (batch, o, o, oc). A tile of Y is a
     box of 128 pixels by some channels. For each tap and each 64 input channels the

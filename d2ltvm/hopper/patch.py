@@ -14,7 +14,7 @@ _number = itertools.count()
 def changed(function: Callable[..., Any], *edits: tuple[str, str], **names: Any) -> Any:
     """A function as another, but for edits of its source and other meanings of global names.
 
-    >>> slow = changed(hopper.matmul_nt, release=wait_for_all)
+    >>> hasty = changed(hopper.matmul_nt, wait_for_kernel_before=lambda: None)
     >>> same = changed(hopper.conv_nhwc, ("if warpgroup == 0:", "if warpgroup < 1:"))
 
     TVM's script parser reads a kernel's source and looks up its macros by name, and so it does

@@ -1,6 +1,7 @@
 """The matrix product for Hopper: a producer fills a ring of tiles, two consumers multiply them."""
 
 import math
+from typing import Any
 
 from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
 from tvm.script import tirx as T
@@ -35,16 +36,24 @@ from d2ltvm.hopper.tiles import (
 class ProductTile:
     """Where a tile of the result begins, in registers."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.row = T.local_scalar("int32")
         self.column = T.local_scalar("int32")
 
 
 # From hopper/product.
-def matmul_nt(n, m, l, columns=None, stages=None, parts=None, sms=None):
+def matmul_nt(
+    n: int,
+    m: int,
+    l: int,
+    columns: int | None = None,
+    stages: int | None = None,
+    parts: int | None = None,
+    sms: int | None = None,
+) -> Any:
     """A kernel for C = A Bᵀ: A is (n, l), B (m, l), C (n, m), all float16.
 
-    >>> kernel = d2ltvm.build(hopper.matmul_nt(4096, 4096, 4096))
+    >>> kernel = d2ltvm.build(hopper.matmul_nt(4096, 4096, 4096), "sm_90a")
 
     `nt` is BLAS's word for it: A as it is (N), B transposed (T). The kernel is warp-
     specialised: one thread, the producer, asks TMA for tiles of A and B, up to `stages`

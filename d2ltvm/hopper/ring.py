@@ -21,10 +21,18 @@ EVENTS = ("asked", "arrived", "taken", "handed back")  # of a tile: what `stream
 
 
 # From hopper/feeding.
-def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=None):
+def stream(
+    n: int,
+    rows: int = 128,
+    stages: int = 4,
+    laps: int = 1,
+    pause: int = 0,
+    rounds: int = 0,
+    sms: int | None = None,
+) -> Any:
     """A kernel that adds up the columns of X, which TMA brings through a ring of tiles.
 
-    >>> kernel = d2ltvm.build(ring.stream(2**20))
+    >>> kernel = d2ltvm.build(ring.stream(2**20), "sm_90a")
 
     X is (n, 64) float16. Block k takes tiles k, k + blocks, …, of `rows` rows each. One
     thread asks TMA for tiles, up to `stages` of them ahead of the warpgroup that adds
@@ -128,10 +136,12 @@ def stream(n, rows=128, stages=4, laps=1, pause=0, rounds=0, sms=None):
 
 
 # From hopper/feeding.
-def stream_by_threads(n, rows=128, stages=4, laps=1, sms=None):
+def stream_by_threads(
+    n: int, rows: int = 128, stages: int = 4, laps: int = 1, sms: int | None = None
+) -> Any:
     """The kernel of `stream`, but 128 threads fill the ring, with cp.async.
 
-    >>> kernel = d2ltvm.build(ring.stream_by_threads(2**20))
+    >>> kernel = d2ltvm.build(ring.stream_by_threads(2**20), "sm_90a")
 
     Each copies 16 bytes of every 16th row. A slot is full when the copies of all are there.
 
@@ -262,7 +272,8 @@ def write_sums(sums_of, sums, block, thread):
 def reference(x: Any, rows: int = 128, laps: int = 1, sms: int | None = None) -> Any:
     """What the kernels compute, in float64 of (blocks, 16, 64).
 
-    >>> want = ring.reference(x, rows=32)
+    >>> ring.reference(np.ones((1000, 64), "float16")).shape
+    (8, 16, 64)
 
     Args:
         x: an array of (n, 64).
@@ -277,7 +288,7 @@ def reference(x: Any, rows: int = 128, laps: int = 1, sms: int | None = None) ->
 
 
 # From hopper/feeding.
-def plain_tile(pool, shape, dtype="float16"):
+def plain_tile(pool: Any, shape: tuple[int, ...], dtype: str = "float16") -> Any:
     """A tile in shared memory, one row behind the other."""
     return pool.alloc(shape, dtype, align=1024, layout=TileLayout(S[tuple(shape)]))
 

@@ -1,5 +1,7 @@
 """Which tile a persistent kernel's block computes next: in turns, or on demand, by a counter."""
 
+from typing import Any
+
 from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
 from tvm.script import tirx as T
 
@@ -21,7 +23,7 @@ class TileScheduler:
     on to the consumers.
     """
 
-    def __init__(self, pool, tiles, blocks, on_demand):
+    def __init__(self, pool: Any, tiles: int, blocks: int, on_demand: bool) -> None:
         self.tiles, self.blocks, self.on_demand = tiles, blocks, on_demand
         self.work_idx = T.local_scalar("int32")
         self.next_idx = T.local_scalar("int32")
@@ -34,7 +36,7 @@ class TileScheduler:
         self.work_idx = block
         self.turn.init(0)
 
-    def is_valid(self):
+    def is_valid(self) -> Any:
         return self.work_idx < self.tiles
 
     @T.inline

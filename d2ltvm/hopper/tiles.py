@@ -1,5 +1,7 @@
 """What kernels for Hopper do alike: load a tile, multiply a slot of the ring, the epilogue."""
 
+from typing import Any
+
 import tvm
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
@@ -15,7 +17,7 @@ SWIZZLE_128B = 3  # in a descriptor. Source: PTX ISA, "Matrix Descriptor Format"
 
 
 # From hopper/wgmma.
-def shared_tile(pool, shape, dtype="float16"):
+def shared_tile(pool: Any, shape: tuple[int, ...], dtype: str = "float16") -> Any:
     """A tile in shared memory, in rows of 128 swizzled bytes."""
     return pool.alloc(shape, dtype, align=1024, layout=swizzled_layout(shape, dtype))
 
@@ -34,7 +36,7 @@ def wait_for_kernel_before(early=True):
 
 
 # From hopper/product.
-def dependent_launch(kernel):
+def dependent_launch(kernel: Any) -> Any:
     """A PrimFunc whose blocks may start before the kernel launched before it has ended.
 
     CUDA calls this a programmatic dependent launch. The kernel has to wait by itself.
@@ -98,7 +100,9 @@ def release_last(ring, thread, last):
         ring.empty.arrive(last)
 
 
-def element_pointer(tile, consumer, block, row, column, box):
+def element_pointer(
+    tile: Any, consumer: Any, block: Any, row: Any, column: Any, box: tuple[int, int, int]
+) -> Any:
     """A pointer to an element of a tile whose 64 rows have the shape of a box."""
     if len(tile.shape) == 4:
         return tile.ptr_to([consumer, block, row, column])
@@ -134,7 +138,7 @@ def registers_to_shared(acc, pair, tile, consumer, thread, h, width, box=(64, 1,
     T.cuda.warpgroup_sync(consumer + 1)
 
 
-def swizzled_layout(shape, dtype="float16"):
+def swizzled_layout(shape: tuple[int, ...], dtype: str = "float16") -> Any:
     """The layout of a tile in rows of 128 bytes, one behind the other, swizzled as TMA does.
 
     The 16 bytes at place i of row r stand at place i ^ (r % 8).

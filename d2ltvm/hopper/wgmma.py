@@ -1,5 +1,7 @@
 """The smallest kernel with TMA and wgmma: one tile."""
 
+from typing import Any
+
 from tvm.backend.cuda.lang.pipeline import TMABar
 from tvm.script import tirx as T
 
@@ -8,10 +10,10 @@ from d2ltvm.hopper.tiles import encode_descriptor, multiply, shared_tile, tma_lo
 
 
 # From hopper/wgmma.
-def one_tile(columns=64, repeats=1, blocks=1):
+def one_tile(columns: int = 64, repeats: int = 1, blocks: int = 1) -> Any:
     """A kernel for one tile: C = A Bᵀ, with A of (64, 64) and B of (columns, 64).
 
-    >>> kernel = d2ltvm.build(hopper.one_tile())
+    >>> kernel = d2ltvm.build(hopper.one_tile(), "sm_90a")
 
     A and B are float16, C is float32. One thread of a warpgroup asks TMA for A and B,
     and all multiply when they are there.
