@@ -5,12 +5,20 @@ import time
 
 import numpy as np
 import pytest
+from fake_clock import FakeClock
 
 import d2ltvm
 from d2ltvm import schedules
-from d2ltvm.bench import contenders, libraries, scoreboard, timing
+from d2ltvm.bench import contenders, d2l_names, libraries, scoreboard, timing
+from d2ltvm.bench import run as bench_run
+from d2ltvm.bench.run import as_measurement
 
 needs_gpu = pytest.mark.skipif(not d2ltvm.has_cuda(), reason="needs an NVIDIA GPU")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return FakeClock(monkeypatch)
 
 
 def test_the_host_clock_tells_two_sleeps_apart():
@@ -116,6 +124,16 @@ def test_bench_workload_divides_by_its_repeats():
     assert d2ltvm.bench_workload(lambda repeats: 3.0 * repeats) == 3.0
 
 
+@pytest.mark.parametrize("seconds", [-0.5, float("nan")])
+def test_bench_workload_refuses_a_clock_that_goes_back(seconds):
+    with pytest.raises(
+        ValueError, match=rf"^workload\(1\) is {seconds}; expected seconds, 0 or more"
+    ):
+        d2ltvm.bench_workload(lambda repeats: seconds)
+    with pytest.raises(ValueError, match=r"^workload\(5\) is -1; expected seconds"):
+        d2ltvm.bench_workload(lambda repeats: 0.2 if repeats == 1 else -1)
+
+
 def test_contenders_are_timed_side_by_side_and_missing_ones_named(capsys):
     def absent(*arrays):
         raise d2ltvm.MissingError("no such library", "the rest", "install it")
@@ -137,12 +155,158 @@ def test_contenders_are_timed_side_by_side_and_missing_ones_named(capsys):
     for legend, values in result.series.items():
         for value, (low, high) in zip(values, result.spread[legend], strict=True):
             assert 0 < low <= value <= high
+    assert np.isnan(result.by_clock("host")["absent"]).all()
     assert capsys.readouterr().out.count("absent is left out: no such library") == 1
 
 
-def test_without_work_the_result_is_microseconds():
-    result = d2ltvm.bench_together([8], {"NumPy": d2ltvm.contenders.numpy_add()}, clock="host")
-    assert result.unit == "µs" and 0.05 < result.series["NumPy"][0] < 1000
+def test_a_contender_gets_the_arrays_of_its_size_and_nothing_else(clock):
+    given = []
+
+    def contender(*arrays):
+        given.append(arrays)
+        return lambda: clock.spend(0.001 * len(arrays[0]))
+
+    result = d2ltvm.bench_together(
+        np.array([2, 5]), {"it": contender}, lambda n: (np.zeros(n),), clock="stream", xlabel="ms"
+    )
+    assert [[a.shape for a in arrays] for arrays in given] == [[(2,)], [(5,)]]
+    assert clock.asked == [(["it"], "stream")] * 2
+    assert result.unit == "µs" and result.x == {"label": "ms", "values": [2, 5]}
+    assert result["it"] == pytest.approx([2000, 5000])
+
+
+@pytest.mark.parametrize("sizes", [[], [1.5], ["8"]], ids=str)
+def test_sizes_that_are_none(sizes):
+    with pytest.raises(ValueError, match=r"^sizes is .*; expected"):
+        d2ltvm.bench_together(sizes, {"NumPy": contenders.numpy_add()}, clock="host")
+
+
+def test_work_a_second_is_of_the_median_and_its_spread_in_order():
+    times = [{"TVM": timing.Timing(2.0, 1.0, 4.0)}, {"TVM": timing.Timing(0.5, 0.5, 0.5)}]
+    result = as_measurement("n", [8, 16], times, "host", work=lambda n: n / 4, unit="GB/s")
+    assert result.series == {"TVM": [1.0, 8.0]}
+    assert result.spread == {"TVM": [[0.5, 2.0], [8.0, 8.0]]}
+    assert result.unit == "GB/s" and result.notes.startswith("host clock")
+    plain = as_measurement("n", [8, 16], times, "host", unit="GB/s")
+    assert plain.unit == "µs" and plain.series == {"TVM": [2e6, 5e5]}
+
+
+@pytest.fixture
+def two_ms(clock, monkeypatch):
+    """Whatever runs takes 2 ms, of MXNet and TVM alike."""
+    given = clock.time_together
+
+    def time_together(runs, clock_name):
+        slowed = {name: lambda run=run: (run(), clock.spend(2e-3)) for name, run in runs.items()}
+        return given(slowed, clock_name)
+
+    monkeypatch.setattr(bench_run, "time_together", time_together)
+    monkeypatch.setattr(d2l_names, "time_together", time_together)
+    return clock.asked
+
+
+def conv(*shape):
+    return d2ltvm.schedule(d2ltvm.conv(*np.repeat(shape, (1, 1, 2, 2, 2, 2)).tolist())[:3])
+
+
+def conv_hwcn(*shape):
+    return d2ltvm.schedule(d2ltvm.conv_hwcn(*shape)[:3])
+
+
+def has_mxnet():
+    try:
+        return bool(libraries.mxnet())
+    except d2ltvm.MissingError:
+        return False
+
+
+def test_gflops_are_operations_by_seconds(two_ms):
+    """By d2l-tvm's names, for each computation its own number of operations."""
+    add = d2ltvm.bench_vector_add_tvm(schedules.cpu_vector_add, [64, 2**10], "llvm")
+    rows = d2ltvm.bench_bcast_add_tvm(schedules.cpu_bcast_add, [32], "llvm")
+    product = d2ltvm.bench_matmul_tvm(schedules.cpu_matmul, [16], "llvm")
+    convolution = d2ltvm.bench_conv_tvm(conv, [(4, 9, 3)], "llvm")
+    billion = 2e-3 * 1e9
+    assert add == pytest.approx([64 / billion, 2**10 / billion])
+    assert rows == pytest.approx([32**2 / billion])
+    assert product == pytest.approx([2 * 16**3 / billion])
+    assert convolution == pytest.approx([2 * 4 * 4 * 9**2 * 3**2 / billion])
+    assert all(asked == ([""], "host") for asked in two_ms)
+
+
+@pytest.mark.skipif(not has_mxnet(), reason="MXNet is not there")
+def test_gflops_of_mxnet(two_ms):
+    billion = 2e-3 * 1e9
+    assert d2ltvm.bench_vector_add_mxnet([64]) == pytest.approx([64 / billion])
+    assert d2ltvm.bench_bcast_add_mxnet([32]) == pytest.approx([32**2 / billion])
+    assert d2ltvm.bench_conv_mxnet([(4, 9, 3)]) == pytest.approx([2 * 16 * 9**4 / 9 / billion])
+
+
+def test_convolutions_are_timed_beside_the_library(two_ms):
+    result = d2ltvm.bench_convs([2, 4], {"a": conv, "b": conv}, n=5, k=3, target="llvm")
+    sides = ["MXNet", "a", "b"] if has_mxnet() else ["a", "b"]
+    assert two_ms == [(sides, "host")] * 2
+    assert list(result.series) == sides and result.x == {"label": "channels", "values": [2, 4]}
+    assert result.missing == (() if has_mxnet() else ("MXNet",))
+    assert result.unit == "µs" and result["b"].tolist() == [2000, 2000]
+    assert result.spread["a"] == [[1000, 4000]] * 2
+
+
+def test_a_wrong_convolution_is_not_timed(two_ms):
+    def doubled(*shape):
+        from tvm import te
+
+        X, K, Y = d2ltvm.conv(*np.repeat(shape, (1, 1, 2, 2, 2, 2)).tolist())[:3]
+        return d2ltvm.schedule([X, K, te.compute(Y.shape, lambda *i: 2 * Y(*i), name="Z")])
+
+    with pytest.raises(d2ltvm.WrongResultError):
+        d2ltvm.bench_convs([4], {"wrong": doubled}, n=5, target="llvm")
+    assert not two_ms
+
+
+def test_convolutions_of_a_batch(two_ms):
+    shape = (6, 4, 3, 5, 3, 1, 2)
+    result = d2ltvm.bench_batched({"plain": conv_hwcn}, shape, target="llvm")
+    assert result.x == {"label": "batch", "values": [6]} and result["plain"].tolist() == [2000]
+    several = d2ltvm.bench_batched(
+        {"plain": conv_hwcn}, shape, batches=np.array([1, 7]), target="llvm"
+    )
+    assert several.x["values"] == [1, 7]
+    assert two_ms == [(["plain"], "host")] * 3
+
+
+def test_a_wrong_batch_is_not_timed(two_ms):
+    with pytest.raises(d2ltvm.WrongResultError, match=r"^Y\["):
+        d2ltvm.bench_batched({"turned": turned_round}, (6, 4, 3, 6, 3, 1, 1), target="llvm")
+    with pytest.raises(ValueError, match="layout is 'nchw'; expected 'hwcn' or 'nhwcnc'"):
+        d2ltvm.bench_batched({}, (6, 4, 3, 5, 3, 1, 1), layout="nchw", target="llvm")
+    assert not two_ms
+
+
+def turned_round(*shape):
+    """A convolution of the right shape, whose images are turned round."""
+    from tvm import te
+
+    X, W, Y, _ = d2ltvm.conv_hwcn(*shape)
+    n = shape[0]
+    turned = te.compute(Y.shape, lambda y, x, c, b: Y[y, x, c, n - 1 - b], name="Z")
+    return d2ltvm.schedule([X, W, turned])
+
+
+@pytest.mark.skipif(d2ltvm.has_cuda(), reason="a GPU is there")
+def test_without_a_gpu_convolutions_are_not_timed_as_if_there_were_one():
+    with pytest.raises(d2ltvm.MissingError):
+        d2ltvm.bench_convs([4], {"a": conv})
+    with pytest.raises(d2ltvm.MissingError):
+        d2ltvm.bench_batched({"a": conv_hwcn}, (6, 4, 3, 5, 3, 1, 1))
+
+
+@needs_gpu
+def test_convolutions_are_timed_beside_cudnn():
+    pytest.importorskip("torch")
+    result = d2ltvm.bench_convs([64], {"tiling": schedules.tiling})
+    assert list(result.series) == ["cuDNN", "tiling"]
+    assert result.at("cuDNN", 64) < result.at("tiling", 64) < 100 * result.at("cuDNN", 64)
 
 
 def test_a_wrong_kernel_is_not_timed():
@@ -154,25 +318,6 @@ def test_a_wrong_kernel_is_not_timed():
 
     with pytest.raises(d2ltvm.WrongResultError):
         d2ltvm.bench_vector_add_tvm(subtract, [64], "llvm")
-
-
-def test_d2ltvm_names_return_gflops():
-    for gflops in (
-        d2ltvm.bench_vector_add_tvm(schedules.cpu_vector_add, [2**16], "llvm"),
-        d2ltvm.bench_bcast_add_tvm(schedules.cpu_bcast_add, [256], "llvm"),
-    ):
-        assert gflops.shape == (1,) and 1e-4 < gflops[0] < 1000  # slow where cores are busy
-
-
-def test_mxnet_runs_beside_tvm():
-    try:
-        d2ltvm.libraries.mxnet()
-    except d2ltvm.MissingError as error:
-        pytest.skip(str(error))
-    a, b, c = d2ltvm.bcast_data(16)
-    contenders.mxnet_add("cpu")(a, b, c)()
-    assert d2ltvm.bench_vector_add_mxnet([1024])[0] > 0
-    assert d2ltvm.bench_bcast_add_mxnet([64])[0] > 0
 
 
 def test_mxnet_is_refused_under_numpy_2(monkeypatch):

@@ -71,9 +71,6 @@ def plain(*shape):
 
 
 def test_convolutions_are_checked_before_they_are_timed():
-    (speed,) = d2ltvm.bench_conv_tvm(plain, [(4, 9, 3)], "llvm")
-    assert 0 < speed < 10000
-
     def wrong(oc, ic, n, k, p, s):
         return plain(oc, ic, n + 2, k, 0, s)
 
@@ -89,7 +86,6 @@ def test_mxnet_computes_the_same_convolution():
         pytest.skip("MXNet is not there")
     wanted = d2ltvm.conv_reference(data.astype("float64"), weight.astype("float64"), 1, 2)
     assert np.allclose(result.asnumpy()[0], wanted, atol=1e-4)
-    assert d2ltvm.bench_conv_mxnet([(4, 9, 3)])[0] > 0
 
 
 def test_without_padding_there_is_no_padded_tensor():
