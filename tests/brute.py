@@ -20,7 +20,9 @@ BINARY = {
     "Min": min,
     "Max": max,
     "RShift": lambda a, b: a >> b,
+    "LShift": lambda a, b: a << b,
     "BitwiseAnd": lambda a, b: a & b,
+    "BitwiseOr": lambda a, b: a | b,
     "BitwiseXor": lambda a, b: a ^ b,
     "LT": lambda a, b: a < b,
     "LE": lambda a, b: a <= b,
@@ -28,8 +30,6 @@ BINARY = {
     "GE": lambda a, b: a >= b,
     "EQ": lambda a, b: a == b,
     "NE": lambda a, b: a != b,
-    "And": lambda a, b: a and b,
-    "Or": lambda a, b: a or b,
 }
 
 
@@ -47,96 +47,111 @@ def requests(sch):
         for block in itertools.product(*map(range, launch.grid)):
             threads = itertools.product(*map(range, reversed(launch.block)))
             for number, (z, y, x) in enumerate(threads):
-                Thread(found, block, (x, y, z), number).run(body)
+                Thread(found, block, (x, y, z), number).run(body, (launch.name,))
     return {key: list(by_place.values()) for key, by_place in found.items()}
 
 
 class Thread:
-    """One thread, which notes what it accesses, by the place in the code and the loops' rounds."""
+    """One thread, which notes what it accesses, and where: its way through the code, and rounds."""
 
     def __init__(self, found, block, thread, number):
-        self.found, self.number, self.block = found, number, block
-        self.values, self.rounds, self.place = {}, (), 0
+        self.found, self.number, self.block, self.values = found, number, block, {}
         self.special = {f"blockIdx.{a}": v for a, v in zip("xyz", block, strict=True)}
         self.special.update({f"threadIdx.{a}": v for a, v in zip("xyz", thread, strict=True)})
 
-    def run(self, node):
-        self.place += 1
-        getattr(self, type(node).__name__)(node)
+    def run(self, node, way):
+        getattr(self, type(node).__name__)(node, way)
 
-    def SeqStmt(self, node):
-        for part in node.seq:
-            self.run(part)
+    def SeqStmt(self, node, way):
+        for k, part in enumerate(node.seq):
+            self.run(part, (*way, k))
 
-    def DeclBuffer(self, node):
+    def DeclBuffer(self, node, way):
         pass
 
     AllocBuffer = DeclBuffer
 
-    def AttrStmt(self, node):
+    def AttrStmt(self, node, way):
         if node.attr_key == "thread_extent":
-            self.values[node.node.var.name] = self.special[node.node.thread_tag]
-        self.run(node.body)
+            self.values[hash(node.node.var)] = self.special[node.node.thread_tag]
+        self.run(node.body, way)
 
-    def Bind(self, node):
-        self.values[node.var.name] = self.value(node.value)
+    def Bind(self, node, way):
+        self.values[hash(node.var)] = self.value(node.value, way)
 
-    def IfThenElse(self, node):
-        place = self.place
-        if self.value(node.condition):
-            self.run(node.then_case)
+    def IfThenElse(self, node, way):
+        if self.value(node.condition, (*way, "if")):
+            self.run(node.then_case, (*way, "then"))
         elif node.else_case is not None:
-            self.place += 1000
-            self.run(node.else_case)
-        self.place = place + 2000  # the same for both ways
+            self.run(node.else_case, (*way, "else"))
 
-    def For(self, node):
-        place, rounds = self.place, self.rounds
-        for k in range(int(node.min), int(node.min) + int(node.extent)):
-            self.values[node.loop_var.name] = k
-            self.place, self.rounds = place, (*rounds, k)
-            self.run(node.body)
-        self.place, self.rounds = place + 100, rounds
+    def For(self, node, way):
+        first = self.value(node.min, way)
+        for k in range(first, first + self.value(node.extent, way)):
+            self.values[hash(node.loop_var)] = k
+            self.run(node.body, (*way, k))
 
-    def BufferStore(self, node):
-        self.value(node.value)
-        self.access(node.buffer, node.indices[0], "write")
+    def BufferStore(self, node, way):
+        self.value(node.value, (*way, "value"))
+        self.value(node.indices[0], (*way, "index"))
+        self.access(node.buffer, node.indices[0], "write", way)
 
-    def Evaluate(self, node):
-        self.value(node.value)
+    def Evaluate(self, node, way):
+        self.value(node.value, way)
 
-    def access(self, buffer, index, kind):
-        self.place += 1
+    def access(self, buffer, index, kind, way):
         scope = {"": "global"}.get(buffer.ty.storage_scope, buffer.ty.storage_scope)
         if scope == "local":
             return
-        ramp = type(index).__name__ == "Ramp"
         size = tvm.DataType(str(buffer.dtype)).itemsize
-        width = size * (int(index.lanes) if ramp else 1)
-        key = (buffer.name, scope, kind, width)
-        first = self.value(index.base if ramp else index) * size
-        place = (self.block, self.number // 32, self.place, self.rounds)
-        self.found[key][place][self.number % 32] = first
+        lanes = tvm.DataType(str(index.ty.dtype)).lanes
+        at = [self.value(index, way, lane) for lane in range(lanes)]
+        if len(set(at)) > 1:
+            assert at == list(range(at[0], at[0] + lanes)), f"a vector with a stride: {index}"
+            size *= lanes
+        first = at[0] * tvm.DataType(str(buffer.dtype)).itemsize
+        assert len(set(at)) == 1 or first % (size & -size) == 0, (
+            f"{buffer.name} at {first}, not aligned"
+        )
+        place = (self.block, self.number // 32, way)
+        self.found[buffer.name, scope, kind, size][place][self.number % 32] = first
 
-    def value(self, node):
+    def value(self, node, way, lane=0):
+        """A number; of a vector that of one lane. Data is 0."""
         kind = type(node).__name__
         if kind in BINARY:
-            return BINARY[kind](self.value(node.a), self.value(node.b))
+            a, b = self.value(node.a, (*way, "a"), lane), self.value(node.b, (*way, "b"), lane)
+            return BINARY[kind](a, b)
+        if kind in ("And", "Or"):
+            first = self.value(node.a, (*way, "a"), lane)
+            return (
+                self.value(node.b, (*way, "b"), lane) if bool(first) == (kind == "And") else first
+            )
+        if kind == "Not":
+            return not self.value(node.a, way, lane)
         if kind in ("IntImm", "FloatImm"):
             return node.value
         if kind == "Var":
-            return self.values[node.name]
+            return self.values[hash(node)]
         if kind == "TensorLoad":
-            self.access(node.source, node.indices[0], "read")
+            self.value(node.indices[0], (*way, "index"))
+            self.access(node.source, node.indices[0], "read", way)
             return 0
+        if kind == "Ramp":
+            return self.value(node.base, way) + lane * self.value(node.stride, way)
         if kind in ("Cast", "Broadcast"):
-            return self.value(node.value)
-        if kind == "Call" and node.op.name.endswith("if_then_else"):
-            met, place = self.value(node.args[0]), self.place
-            result = self.value(node.args[1 if met else 2])
-            self.place = place + 50
-            return result
+            return self.value(node.value, way, lane)
+        if kind == "Select":
+            return self.choice(node.condition, node.true_value, node.false_value, way, lane)
+        name = node.op.name.rpartition(".")[2]
+        if name == "if_then_else":
+            return self.choice(*node.args, way, lane)
+        assert name == "tvm_storage_sync", f"a {kind}: {node}"
         return 0
+
+    def choice(self, condition, first, second, way, lane):
+        met = self.value(condition, (*way, "if"), lane)
+        return self.value(first if met else second, (*way, "then" if met else "else"), lane)
 
 
 def sectors(request, width):

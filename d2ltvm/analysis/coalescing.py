@@ -55,6 +55,9 @@ class Launched:
             site: a `accesses.Site`.
             rounds: names of the loops around it in whose every round it happens.
 
+        Raises:
+            ValueError: an access of several elements is not aligned, which no GPU makes.
+
         Yields:
             addresses: first byte that each lane asks for; an array of shape (requests, 32).
             active: whether it asks at all; likewise.
@@ -69,6 +72,11 @@ class Launched:
             point.update(self._inner)
             first, active = self._evaluated(index, guards, point, len(counts[k : k + step]))
             first = first * site.itemsize
+            if (first[active] % _alignment(site)).any():
+                raise ValueError(
+                    f"{site.kind} of {site.tensor}: {site.width} bytes at once, not aligned; "
+                    f"expected addresses at multiples of {_alignment(site)} bytes"
+                )
             first = first - min(0, int(first.min()) // (WORD * BANKS)) * (WORD * BANKS)  # from 0 on
             many = np.repeat(counts[k : k + step], len(self.valid) // WARP) * often
             yield first.reshape(-1, WARP), active.reshape(-1, WARP), many
@@ -153,8 +161,14 @@ class Launched:
 
 
 def _unit(site: Site) -> int:
-    """Elements by which a shift of all addresses costs nothing: a line, or a word of a bank."""
-    return max(1, (LINE if site.scope == "global" else WORD) // site.itemsize)
+    """Elements by which a shift of all addresses changes nothing: a line, or a word of a bank."""
+    size = LINE if site.scope == "global" else max(WORD, _alignment(site))
+    return max(1, size // site.itemsize)
+
+
+def _alignment(site: Site) -> int:
+    """Bytes of which an access of several elements needs a multiple as its address."""
+    return site.width & -site.width if site.lanes > 1 else site.itemsize
 
 
 def sectors(first: Array, active: Array, width: int, size: int = SECTOR) -> Array:

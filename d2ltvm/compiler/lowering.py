@@ -287,7 +287,7 @@ SCHEDULES = "a Schedule, a PrimFunc, or an IRModule with a PrimFunc named main"
 def parameters(mod):
     """The tensors that `mod["main"]` takes, as a tuple of `Param`.
 
-    Blocks say what they write. Where there are none, in TIRx, it is the last one.
+    Blocks and stores say what they write. Where there are none, in TIRx, it is the last one.
 
     Raises:
         ValueError: a parameter is no tensor, or its shape is not known.
@@ -295,6 +295,7 @@ def parameters(mod):
     written = {mod["main"].params[-1].name} if is_tile_kernel(mod) else set()
     for block in find(mod["main"].body, "SBlock"):
         written.update(region.source.name for region in block.writes)
+    written.update(store.buffer.name for store in find(mod["main"].body, "BufferStore"))
     checks.shapes(mod["main"].params)
     return tuple(
         Param(b.name, tuple(int(s) for s in b.shape), str(b.dtype), b.name in written)
