@@ -22,13 +22,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 # Examples that do not run yet. This list may only become shorter.
 PENDING = {
-    "d2ltvm.analysis.counters.hardware_counters",
-    "d2ltvm.analysis.emulator.run.emulate",
-    "d2ltvm.analysis.emulator.run.run_anywhere",
-    "d2ltvm.analysis.roofline.report",
     "d2ltvm.analysis.sass.loops",
-    "d2ltvm.analysis.traffic.traffic",
-    "d2ltvm.analysis.traffic.warp_request",
     "d2ltvm.compiler.cubin.disassemble",
     "d2ltvm.compiler.cubin.instructions",
     "d2ltvm.compiler.cubin.resources",

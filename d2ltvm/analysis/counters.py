@@ -6,9 +6,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tvm
 
 from d2ltvm.compiler.kernel import build
@@ -29,10 +32,12 @@ MEMORY = {
 }
 
 
-def hardware_counters(sch, inputs, metrics=MEMORY):
+def hardware_counters(
+    sch: Any, inputs: Sequence[npt.NDArray[Any]], metrics: Mapping[str, str] = MEMORY
+) -> dict[str, float]:
     """Run a schedule's kernel once on the GPU and read hardware counters.
 
-    >>> d2ltvm.hardware_counters(continuous(1024), (a, b))["load sectors"]
+    >>> d2ltvm.hardware_counters(continuous(1024), (a, b))["load sectors"]  # doctest: +SKIP
     1064960.0
 
     Args:
@@ -57,7 +62,7 @@ def hardware_counters(sch, inputs, metrics=MEMORY):
     return {name: sum(row[metric] for _, row in rows) for name, metric in metrics.items()}
 
 
-def profile(command, metrics):
+def profile(command: list[str], metrics: Iterable[str]) -> list[tuple[str, dict[str, float]]]:
     """Run a command under Nsight Compute and read hardware counters.
 
     Args:
@@ -89,7 +94,7 @@ def profile(command, metrics):
     ]
 
 
-def _ncu():
+def _ncu() -> str:
     found = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
     if not found:
         raise MissingError(
@@ -100,7 +105,7 @@ def _ncu():
     return found
 
 
-def _run_once(module, data):
+def _run_once(module: str, data: str) -> None:
     """What runs under Nsight Compute: build the module, call it once."""
     kernel = build(tvm.ir.load_json(Path(module).read_text()), "cuda")
     given = iter(np.load(data).values())

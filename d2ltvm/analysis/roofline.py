@@ -99,11 +99,13 @@ def report(
 ) -> Report:
     """What a kernel takes of a GPU, what it moves, and the least time it can take there.
 
-    >>> print(d2ltvm.report(matmul_shared(2048, 2048, 2048), "H200", flop=2 * 2048**3))
+    >>> matmul = d2ltvm.schedules.matmul_shared(2048, 2048, 2048)
+    >>> print(d2ltvm.report(matmul, "H200", flop=2 * 2048**3))
     launch         64 x 64 blocks of 32 x 32 threads
     registers      31 a thread, 0 bytes spilled
     ...
-    at least   1,608.5 µs by L1 and shared
+    at least   1,669.5 µs by L1 and shared
+    at least      10.5 µs by memory
 
     No GPU is needed. The least time is that of a roofline with one more ceiling: the data path of
     the L1 cache and of shared memory, which each SM has one of, and which passes 128 bytes a cycle.

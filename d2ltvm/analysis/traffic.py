@@ -111,7 +111,7 @@ def _lines(rows: Sequence[Traffic], columns: tuple[Column, ...]) -> str:
 def traffic(sch: Any, arch: str | None = None, config: Config = None) -> Table:
     """What a schedule's kernel asks of global and of shared memory.
 
-    >>> print(d2ltvm.traffic(sch))
+    >>> print(d2ltvm.traffic(d2ltvm.schedules.one_thread_each(2**21)))
                    bytes    requests     sectors  sectors/request
     read A             4      65,536     262,144             4.00
     ...
@@ -251,8 +251,8 @@ class Request:
 def warp_request(sch: Any, tensor: str, kind: str = "read", number: int = 0) -> Request:
     """A request that a warp makes for a tensor, to be drawn with `d2ltvm.draw_requests`.
 
-    >>> d2ltvm.warp_request(transpose(64), "tile").cost
-    32
+    >>> d2ltvm.warp_request(d2ltvm.schedules.one_thread_each(64), "A").cost
+    4
 
     Args:
         sch: as for `traffic`.
