@@ -1,6 +1,7 @@
 """From a schedule to something that runs, by TVM, and to machine code without a GPU.
 
-Begin with `kernel`: `build` and what it returns. `lowering` reads off launches, `opencl` runs them
-on the processor, `cubin` calls NVRTC and the disassembler, `printing` cuts sources down to what one
+Begin with `kernel`: `build` and what it returns. `lowering` reads off launches; before it, `names`
+tells tensors apart, `checks` and `bounds` refuse what would not run. `opencl` runs kernels on the
+processor, `cubin` calls NVRTC and the disassembler, `printing` cuts sources down to what one
 looks at, `verify` compares results with NumPy in float64.
 """

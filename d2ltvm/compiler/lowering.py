@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import tvm
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
@@ -20,14 +21,14 @@ class Param:
     """A tensor that the kernel takes: `name`, `shape`, `dtype`, and whether it is an `output`."""
 
     name: str
-    shape: tuple
+    shape: tuple[int, ...]
     dtype: str
     output: bool
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of the tensor."""
-        return math.prod(self.shape) * tvm.DataType(self.dtype).itemsize
+        return math.prod(self.shape) * int(tvm.DataType(self.dtype).itemsize)
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ class Launch:
     """
 
     name: str
-    grid: tuple
-    block: tuple
-    args: tuple
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    args: tuple[str, ...]
     shared: int = 0
     dependent: bool = False
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.name}: grid {self.grid}, block {self.block}"
 
 
@@ -69,8 +70,8 @@ class TensorMap:
     """
 
     tensor: str
-    shape: tuple
-    box: tuple
+    shape: tuple[int, ...]
+    box: tuple[int, ...]
     dtype: str
     swizzled: bool
     simple: bool
@@ -84,21 +85,24 @@ class Lowered:
     `TensorMap` each, both by name.
     """
 
-    executable: object
-    params: tuple
-    launches: tuple
-    temporaries: tuple
-    device_functions: dict
-    tensor_maps: dict = field(default_factory=dict)
+    executable: Any
+    params: tuple[Param, ...]
+    launches: tuple[Launch, ...]
+    temporaries: tuple[Param, ...]
+    device_functions: dict[str, Any]
+    tensor_maps: dict[str, TensorMap] = field(default_factory=dict)
 
     @property
-    def source(self):
+    def source(self) -> str:
         """The CUDA or OpenCL source; the LLVM IR for a CPU target."""
         imports = self.executable.mod.imports
-        return imports[0].inspect_source() if imports else self.executable.mod.inspect_source("ll")
+        mod = self.executable.mod
+        return str(imports[0].inspect_source() if imports else mod.inspect_source("ll"))
 
 
-def lower(mod, target, config=None, asynchronous=True):
+def lower(
+    mod: Any, target: Any, config: dict[str, Any] | None = None, asynchronous: bool = True
+) -> Lowered:
     """Compile a module for a target and read off its launches.
 
     Args:
@@ -149,12 +153,12 @@ def lower(mod, target, config=None, asynchronous=True):
     return Lowered(executable, params, launches, temporaries, kernels)
 
 
-def is_tile_kernel(mod):
+def is_tile_kernel(mod: Any) -> bool:
     """Whether `main` is written thread by thread, in TIRx, with nothing for a schedule to do."""
     return not (mod["main"].attrs and mod["main"].attrs.get("s_tir"))
 
 
-def architecture(mod, arch):
+def architecture(mod: Any, arch: str) -> str:
     """The architecture to compile for, such as 'sm_90': 'sm_90a' where wgmma or TMA is used.
 
     Raises:
@@ -167,7 +171,7 @@ def architecture(mod, arch):
     return "sm_90a"
 
 
-def _lower_tile_kernel(mod, target, config):
+def _lower_tile_kernel(mod: Any, target: Any, config: dict[str, Any]) -> Lowered:
     if target.kind.name != "cuda" or str(target.arch).removesuffix("a") != "sm_90":
         raise MissingError(
             "this kernel uses wgmma and TMA, which only Hopper has",
@@ -185,7 +189,7 @@ def _lower_tile_kernel(mod, target, config):
 PIPELINE = "d2ltvm"  # TVM's, with the pass below in place of its LowerWarpMemory
 
 
-def _pipeline():
+def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's passes, but all buffers of scope `warp` become registers.
 
     LowerWarpMemory of TVM 0.27 takes the first one in a sequence and leaves those behind it, which
@@ -193,7 +197,7 @@ def _pipeline():
     """
     passes, host, _ = tvm.tirx.get_tir_pipeline("s_tir")
 
-    def device():
+    def device() -> Any:
         transform = tvm.tirx.transform
         warp = tvm.transform.module_pass(lambda mod, _: _lower_warp_memory(mod), opt_level=0)
         return tvm.transform.Sequential([warp, transform.StmtSimplify(), transform.LowerIntrin()])
@@ -201,7 +205,7 @@ def _pipeline():
     return passes, host, device
 
 
-def _lower_warp_memory(mod):
+def _lower_warp_memory(mod: Any) -> Any:
     """The module with each buffer of scope `warp` spread over the registers of the lanes."""
     while any(
         alloc.buffer.scope() == "warp"
@@ -212,7 +216,7 @@ def _lower_warp_memory(mod):
     return mod
 
 
-def _uses_warp_memory(mod):
+def _uses_warp_memory(mod: Any) -> bool:
     """Whether a schedule has a buffer of scope `warp`."""
     blocks = find(mod["main"].body, "SBlock")
     return any(b.scope() == "warp" for block in blocks for b in block.alloc_buffers)
@@ -223,7 +227,7 @@ register_tir_pipeline(PIPELINE, _pipeline)
 ASYNC = "software_pipeline_async_stages"  # how a schedule asks for asynchronous copies
 
 
-def _asynchronous(mod, target, allowed):
+def _asynchronous(mod: Any, target: Any, allowed: bool) -> tuple[Any, dict[str, Any]]:
     """The module and the options that it needs, where it asks for asynchronous copies."""
     loops = find(mod["main"].body, "For")
     if not any(ASYNC in loop.annotations for loop in loops):
@@ -244,7 +248,7 @@ def _asynchronous(mod, target, allowed):
     return sch.mod, {}
 
 
-def _with_static_shared_memory(mod):
+def _with_static_shared_memory(mod: Any) -> Any:
     """The module with `shared.dyn` turned into `shared`: OpenCL kernels have no other."""
     dynamic = [
         (block.name_hint, k)
@@ -260,7 +264,7 @@ def _with_static_shared_memory(mod):
     return sch.mod
 
 
-def as_module(sch):
+def as_module(sch: Any) -> Any:
     """The IRModule of a schedule, of an IRModule, or of a PrimFunc, which is then its `main`.
 
     Raises:
@@ -284,7 +288,7 @@ def as_module(sch):
 SCHEDULES = "a Schedule, a PrimFunc, or an IRModule with a PrimFunc named main"
 
 
-def parameters(mod):
+def parameters(mod: Any) -> tuple[Param, ...]:
     """The tensors that `mod["main"]` takes, as a tuple of `Param`.
 
     Blocks and stores say what they write. Where there are none, in TIRx, it is the last one.
@@ -311,14 +315,14 @@ class _AfterSplit:
     later passes turn into packed calls.
     """
 
-    mod = None
+    mod: Any = None
 
-    def run_after_pass(self, mod, info):
+    def run_after_pass(self, mod: Any, info: Any) -> None:
         if info.name == "tirx.SplitHostDevice":
             self.mod = mod
 
 
-def _read_host(main):
+def _read_host(main: Any) -> tuple[tuple[Launch, ...], tuple[Param, ...]]:
     """Launches of the host function, and the buffers it allocates for them."""
     temporaries = tuple(_temporary(alloc.buffer) for alloc in find(main.body, "AllocBuffer"))
     views = {  # the same data under another name
@@ -330,11 +334,11 @@ def _read_host(main):
     return tuple(_read_launch(call, views) for call in calls), temporaries
 
 
-def _temporary(buffer):
+def _temporary(buffer: Any) -> Param:
     return Param(buffer.name, tuple(int(s) for s in buffer.shape), str(buffer.dtype), True)
 
 
-def _read_launch(call, views):
+def _read_launch(call: Any, views: dict[str, str]) -> Launch:
     tags = list(call.attrs.launch_params)
     axes = [tag for tag in tags if tag != DEPENDENT]  # that one has no value
     name, args = call.args[0].value, list(call.args[1:])
@@ -349,18 +353,18 @@ def _read_launch(call, views):
     )
 
 
-def _named(argument):
+def _named(argument: Any) -> str:
     """The name of what a kernel is called with: the data of a tensor, or TMA's map of one."""
-    return argument.name if hasattr(argument, "name") else argument.args[0].name
+    return str(argument.name if hasattr(argument, "name") else argument.args[0].name)
 
 
-def _read_tensor_maps(main):
+def _read_tensor_maps(main: Any) -> dict[str, TensorMap]:
     """Each `TensorMap` that a host function makes, by the name of its variable."""
     calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.tensormap_encode_tiled"]
     return {call.args[0].name: _read_tensor_map(*call.args[1:], attrs=call.attrs) for call in calls}
 
 
-def _read_tensor_map(data, *numbers, attrs):
+def _read_tensor_map(data: Any, *numbers: Any, attrs: Any) -> TensorMap:
     """From the arguments of cuTensorMapEncodeTiled, which name the innermost dimension first."""
     numbers, rank = [int(n) for n in numbers], int(attrs.rank)
     shape, strides, box, steps = (
@@ -379,7 +383,9 @@ def _read_tensor_map(data, *numbers, attrs):
     )
 
 
-def _read(mod, target, static_kib=checks.STATIC_SHARED_KIB):
+def _read(
+    mod: Any, target: Any, static_kib: int | None = checks.STATIC_SHARED_KIB
+) -> tuple[tuple[Launch, ...], tuple[Param, ...], dict[str, Any]]:
     """Launches, temporaries, and kernels by name, of a module whose host and device are apart."""
     if target.kind.name != "llvm":
         checks.host(mod["main"])
@@ -391,6 +397,6 @@ def _read(mod, target, static_kib=checks.STATIC_SHARED_KIB):
     return launches, temporaries, kernels
 
 
-def _explained(error):
+def _explained(error: Exception) -> Exception:
     """The exception to raise for one of TVM's, in terms of the schedule."""
     return checks.unbound() if "Did you forget to bind" in str(error) else error
