@@ -12,7 +12,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -23,19 +25,22 @@ from d2ltvm.hopper import float32, ring
 from d2ltvm.system import devices
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-CONVS = [
+CONVS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((130, 72, 40, 4, 3, 1, 1), {"sms": 3}),
     ((128, 256, 64, 4, 3, 1, 2), {}),
     ((3, 64, 64, 9, 3, 1, 1), {"tile": (2, 8, 8)}),
     ((50, 256, 64, 3, 1, 0, 1), {"sms": 2}),  # results in two parts
     ((300, 64, 64, 4, 1, 0, 1), {"sms": 4, "on_demand": True}),
 ]
-FLOAT32 = [((130, 72, 40, 4, 3, 1, 1), {"sms": 3}), ((3, 128, 136, 6, 3, 1, 1), {})]
-RINGS = [ring.stream, ring.stream_by_threads]
+FLOAT32: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((130, 72, 40, 4, 3, 1, 1), {"sms": 3}),
+    ((3, 128, 136, 6, 3, 1, 1), {}),
+]
+RINGS: list[Any] = [ring.stream, ring.stream_by_threads]
 PRODUCTS = [(300, 264, 136), (1000, 512, 256)]
 
 
-def programs():
+def programs() -> Iterator[Any]:
     """The kernels, at sizes that tiles do not divide, with several tiles a block."""
     for shape, options in CONVS:
         yield hopper.conv_nhwc(*shape, **options)
@@ -47,14 +52,14 @@ def programs():
         yield kernel(1000, rows=48, stages=3, laps=2, sms=3)
 
 
-def run():
+def run() -> None:
     """Run each of them once, on ones."""
     for program in programs():
         kernel = d2ltvm.build(program)
         kernel(*(np.ones(param.shape, param.dtype) for param in kernel.params))
 
 
-def count_errors(program, tool):
+def count_errors(program: str, tool: str) -> int:
     """Errors that a tool of compute-sanitizer, which is `program`, finds in the kernels."""
     command = [program, "--tool", tool, sys.executable, __file__, "run"]
     output = subprocess.run(command, capture_output=True, text=True).stdout
@@ -64,7 +69,7 @@ def count_errors(program, tool):
     return int(found[1])
 
 
-def sanitize():
+def sanitize() -> dict[str, Any]:
     """Errors that each tool finds, as `d2ltvm.measure` takes them."""
     devices.need_hopper()
     program = shutil.which("compute-sanitizer")
@@ -81,7 +86,7 @@ def sanitize():
     }
 
 
-def main():
+def main() -> int:
     """Print the errors by tool. Returns the exit status: 1 where there are any."""
     record = d2ltvm.measure("hopper/sanitizer", sanitize)
     for tool in TOOLS:
@@ -91,4 +96,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(run() if sys.argv[1:] == ["run"] else main())
+    if sys.argv[1:] == ["run"]:
+        run()
+    else:
+        sys.exit(main())

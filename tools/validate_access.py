@@ -9,8 +9,10 @@ The kernels are those of tools/nasty.py and of the book. The record is access/ke
 import functools
 import itertools
 import sys
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 import nasty
 import numpy as np
@@ -47,7 +49,7 @@ METRICS = {
 }
 
 
-def kernels():
+def kernels() -> dict[str, Callable[[], Any]]:
     """Functions that make a schedule, by name."""
     make = functools.partial
     return {
@@ -89,7 +91,7 @@ tiled = schedules.matmul_tiled
 pipelined = functools.partial(schedules.matmul_vthread, stages=2, scope="shared.dyn")
 
 
-def predicted(name, arch="sm_90"):
+def predicted(name: str, arch: str = "sm_90") -> list[int]:
     """What the analyser says of a kernel, in the order of `METRICS`."""
     table = d2ltvm.traffic(kernels()[name](), arch)
     totals = (table.total(kind, scope) for scope in ("global", "shared") for kind in KINDS)
@@ -99,7 +101,7 @@ def predicted(name, arch="sm_90"):
 KINDS = ("read", "write")
 
 
-def counted(names):
+def counted(names: list[str]) -> dict[str, list[int]]:
     """What the hardware counts for each kernel, in the order of `METRICS`, by the kernel's name."""
     command = [sys.executable, __file__, "--launch"]
     rows = counters.profile(command, itertools.chain(*METRICS.values()))
@@ -112,20 +114,20 @@ def counted(names):
     }
 
 
-def launch():
+def launch() -> None:
     """What runs under Nsight Compute: every kernel once, in order."""
     for make in kernels().values():
         kernel = d2ltvm.build(make(), "cuda")
         kernel(*[np.ones(p.shape, p.dtype) for p in kernel.params])
 
 
-def validation():
+def validation() -> dict[str, Any]:
     """Predicted and counted, as `d2ltvm.measure` takes it."""
     names = list(kernels())
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        analyser = pool.map(predicted, names)  # begins at once, while the hardware counts
+        begun = pool.map(predicted, names)  # begins at once, while the hardware counts
         hardware = counted(names)
-        analyser = dict(zip(names, analyser, strict=True))
+        analyser = dict(zip(names, begun, strict=True))
     series = {}
     for k, column in enumerate(METRICS):
         series[f"{column}, predicted"] = [analyser[name][k] for name in names]
@@ -138,7 +140,7 @@ def validation():
     }
 
 
-def compare(record):
+def compare(record: d2ltvm.Record) -> int:
     """Print each number that differs, and a summary. Returns how many differ."""
     wrong = 0
     for column in METRICS:
