@@ -46,39 +46,40 @@ class Instruction:
     """
 
     address: int
-    guard: tuple | None
+    guard: tuple[str, bool] | None
     opcode: str
-    operands: tuple
+    operands: tuple[str, ...]
     target: int | None
 
     @property
-    def parts(self):
+    def parts(self) -> tuple[str, ...]:
         return tuple(self.opcode.split("."))
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The opcode without its suffixes."""
         return self.opcode.partition(".")[0]
 
     @property
-    def width(self):
+    def width(self) -> int:
         """Bytes at a lane's address that a load or store moves."""
         if self.name == "LDSM":
             return 16
         return next((WIDTHS[part] for part in self.parts[1:] if part in WIDTHS), 4)
 
-    def writes(self):
+    def writes(self) -> frozenset[str]:
         """Names of the registers and predicates that it sets."""
-        found = set()
+        found: set[str] = set()
         for operand in self.operands[: self._results_operands()]:
             found.update(_predicates(operand))
             if match := _REGISTER.fullmatch(operand):
                 found.update(_span(match[1], self._results()))
         return frozenset(n for n in found if n not in ("PT", "UPT", "RZ", "URZ"))
 
-    def reads(self):
+    def reads(self) -> frozenset[str]:
         """Names of the registers and predicates that it depends on."""
-        found, results = set(), self._results_operands()
+        found: set[str] = set()
+        results = self._results_operands()
         for operand in self.operands[results:]:
             found.update(_predicates(operand))
             for match in re.finditer(r"U?R(?:Z|\d+)(\.64)?", operand):
@@ -90,22 +91,22 @@ class Instruction:
             found.update(self.packed())
         return frozenset(n for n in found if n not in ("PT", "UPT", "RZ", "URZ"))
 
-    def packed(self):
+    def packed(self) -> dict[str, int]:
         """Of P2R, which packs predicates into a register: their names, by their bits."""
         mask = int(self.operands[-1], 0)
         return {f"P{bit}": bit for bit in range(7) if mask >> bit & 1}
 
     @property
-    def places(self):
+    def places(self) -> tuple[str, ...]:
         """Of a load or store, the operands that are addresses."""
         return tuple(operand for operand in self.operands if "[" in operand)
 
-    def address_reads(self):
+    def address_reads(self) -> frozenset[str]:
         """Of a load or store, the registers that make up its addresses, and its guards."""
         guards = self.operands[-1:] if self.name == "LDGSTS" else ()
         return Instruction(self.address, self.guard, "NOP", self.places + guards, None).reads()
 
-    def _results_operands(self):
+    def _results_operands(self) -> int:
         """How many operands, from the first, are results."""
         silent = (*SILENT, *JUMPS, "LDGSTS")
         if self.name.startswith("ST") or self.name in silent or not self.operands:
@@ -118,7 +119,7 @@ class Instruction:
         others = (k for k, o in enumerate(self.operands) if k and not _PREDICATE.match(o))
         return next(others, len(self.operands))
 
-    def _results(self):
+    def _results(self) -> int:
         """How many registers the result fills."""
         if self.name in ("LDG", "LDS", "LDSM", "LDC", "ULDC"):
             return max(1, self.width // 4)
@@ -128,14 +129,14 @@ class Instruction:
             return 2
         return 1
 
-    def _wide_source(self, operand):
+    def _wide_source(self, operand: str) -> bool:
         """Whether an operand is the 64-bit addend of a wide product, or a uniform address."""
         if "WIDE" in self.parts or self.opcode.startswith(("IMAD.HI", "UIMAD.HI")):
             return operand is self.operands[-1]
         return "[" in operand and operand.lstrip().startswith("UR")
 
 
-def parse(text):
+def parse(text: str) -> list[Instruction]:
     """The instructions of the first kernel in the output of `d2ltvm.disassemble`.
 
     Raises:
@@ -145,7 +146,7 @@ def parse(text):
     return [_instruction(line, section) for line in section.lines]
 
 
-def loops(text):
+def loops(text: str) -> list[list[str]]:
     """The opcodes of each loop of a disassembly, shortest first.
 
     >>> [loop for loop in loops(kernel.sass()) if "FFMA" in loop]
@@ -169,14 +170,14 @@ def loops(text):
     return sorted(bodies, key=len)
 
 
-def _first(text):
+def _first(text: str) -> sass_text.Section:
     sections = sass_text.sections(text)
     if not sections:
         raise ValueError("text holds no kernel; expected the output of d2ltvm.disassemble")
     return sections[0]
 
 
-def _instruction(line, section):
+def _instruction(line: sass_text.Line, section: sass_text.Section) -> Instruction:
     target, opcode, operands = None, line.opcode, line.operands
     name = opcode.partition(".")[0]
     if name in ("LDG", "STG", "LDGSTS") and "E" in opcode.split(
@@ -195,7 +196,7 @@ def _instruction(line, section):
     return Instruction(line.address, line.guard, opcode, operands, target)
 
 
-def needed(instructions):
+def needed(instructions: list[Instruction]) -> list[Instruction]:
     """Those that addresses, guards and branches depend on, and the loads and stores themselves.
 
     Everything else, which is all arithmetic on data, has no part in what memory is asked for.
@@ -207,26 +208,22 @@ def needed(instructions):
     }
     follow = _successors(instructions)
     reads, writes = [i.reads() for i in instructions], [i.writes() for i in instructions]
-    live = [frozenset()] * len(instructions)
+    live: list[frozenset[str]] = [frozenset()] * len(instructions)
     changed = True
     while changed:
         changed = False
         for k in reversed(range(len(instructions))):
-            after = frozenset().union(*(live[s] for s in follow[k]))
+            after = frozenset[str]().union(*(live[s] for s in follow[k]))
             kept = k in roots or writes[k] & after
             before = after if instructions[k].guard else after - writes[k]
             before = before | (roots.get(k, reads[k]) if kept else frozenset())
             if before != live[k]:
                 live[k], changed = before, True
-    kept = []
-    for k, instruction in enumerate(instructions):
-        after = frozenset().union(*(live[s] for s in follow[k]))
-        if k in roots or writes[k] & after:
-            kept.append(instruction)
-    return kept
+    after_each = [frozenset[str]().union(*(live[s] for s in places)) for places in follow]
+    return [i for k, i in enumerate(instructions) if k in roots or writes[k] & after_each[k]]
 
 
-def _successors(instructions):
+def _successors(instructions: list[Instruction]) -> list[list[int]]:
     place = {i.address: k for k, i in enumerate(instructions)}
     follow = []
     for k, i in enumerate(instructions):
@@ -239,14 +236,15 @@ def _successors(instructions):
     return follow
 
 
-def _predicates(operand):
+def _predicates(operand: str) -> set[str]:
     match = _PREDICATE.match(operand)
     return {match[1]} if match else set()
 
 
-def _span(name, many):
+def _span(name: str, many: int) -> set[str]:
     """A register and those behind it."""
     if name.endswith("Z"):
         return {name}
-    kind, number = re.match(r"(U?R)(\d+)", name).groups()
+    kind = name.rstrip("0123456789")
+    number = name.removeprefix(kind)
     return {f"{kind}{int(number) + k}" for k in range(many)}

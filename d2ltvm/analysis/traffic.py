@@ -161,13 +161,12 @@ def compiled(lowered: Lowered, arch: str, code: bytes | None = None) -> Table:
     (launch,), (launched,) = lowered.launches, _launched(lowered)
     _refuse_what_takes_too_long(launched)
     blocks, often = launched.block_classes()
-    code = sass.needed(
-        sass.parse(cubin.disassemble(code or cubin.compile_cubin(lowered.source, arch)))
-    )
+    text = cubin.disassemble(code or cubin.compile_cubin(lowered.source, arch))
+    needed = sass.needed(sass.parse(text))
     found: Counts = {}
     step, left = max(1, MOST_LANES // math.prod(launch.block)), sass_interpreter.MOST_WORK
     for k in range(0, len(blocks), step):
-        some = sass_interpreter.Machine(code, launch, blocks[k : k + step], arch)
+        some = sass_interpreter.Machine(needed, launch, blocks[k : k + step], arch)
         for scope, kind, tensor, width, first, active, more, count in some.run(left):
             name = launch.args[tensor] if scope == "global" else "shared"
             site = (name, scope, kind, width)

@@ -34,7 +34,7 @@ INSTALL_COMPILER = (
 INSTALL_TOOLS = "pip install nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump"
 
 
-def pip_roots():
+def pip_roots() -> list[Path]:
     """Directories that hold the files of NVIDIA's pip packages: `[…/nvidia/cu13]`, or none."""
     try:
         spec = importlib.util.find_spec("nvidia")
@@ -45,15 +45,16 @@ def pip_roots():
     return [root for root in roots if root.is_dir()]
 
 
-def toolkit_roots():
+def toolkit_roots() -> list[Path]:
     """Directories of CUDA toolkits: CUDA_HOME, CUDA_PATH, that of `nvcc`, /usr/local/cuda."""
     nvcc = shutil.which("nvcc")
+    places: list[str | Path | None]
     places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
     places += [Path(nvcc).resolve().parent.parent if nvcc else None, "/usr/local/cuda"]
     return [Path(place) for place in places if place and Path(place).is_dir()]
 
 
-def headers():
+def headers() -> tuple[Path, list[Path]]:
     """The root to compile against, and what to pass to the compiler as include directories.
 
     >>> root, include = headers()
@@ -79,7 +80,7 @@ def headers():
     )
 
 
-def tool(name):
+def tool(name: str) -> Path:
     """Path of one of NVIDIA's binary tools.
 
     >>> tool("nvdisasm").name
@@ -107,7 +108,7 @@ def tool(name):
     )
 
 
-def load_cuda_runtime():
+def load_cuda_runtime() -> bool:
     """Let TVM find the CUDA runtime library in its pip package.
 
     TVM's CUDA part links `libcudart.so.13` by name. Without a toolkit the system's loader does not
@@ -134,7 +135,7 @@ def load_cuda_runtime():
     return True
 
 
-def _load_cudart(name):
+def _load_cudart(name: str) -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(name, mode=os.RTLD_NOLOAD)  # PyTorch, say, has brought its own
     except OSError:
@@ -147,5 +148,5 @@ def _load_cudart(name):
     return None
 
 
-def _in(roots, path):
+def _in(roots: list[Path], path: str) -> bool:
     return any((root / path).is_file() for root in roots)
