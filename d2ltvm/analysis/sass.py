@@ -149,7 +149,9 @@ def parse(text: str) -> list[Instruction]:
 def loops(text: str) -> list[list[str]]:
     """The opcodes of each loop of a disassembly, shortest first.
 
-    >>> [loop for loop in loops(kernel.sass()) if "FFMA" in loop]
+    >>> listing = d2ltvm.build(matmul_coalesced(2048, 2048, 2048), "sm_80").sass()
+    >>> any("FFMA" in loop for loop in loops(listing))
+    True
 
     A loop is what lies between a branch backwards and where it goes.
 

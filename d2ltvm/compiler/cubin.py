@@ -69,11 +69,8 @@ def _most_frequent(source: str, arch: str, agree: int) -> bytes:
 def disassemble(cubin: bytes) -> str:
     """The machine code of a cubin as text, one instruction a line.
 
-    >>> print(disassemble(cubin))
-    ...
-            /*0090*/                   FADD.FTZ R9, R2, R5 ;
-            /*00a0*/                   STG.E [R6.64], R9 ;
-            /*00b0*/                   EXIT ;
+    >>> print(next(line for line in disassemble(cubin).splitlines() if "STG" in line))
+            /*...*/                   STG.E.128 ...
 
     Args:
         cubin: bytes, as `compile_cubin` returns them.
@@ -141,7 +138,7 @@ def resources(cubin: bytes) -> dict[str, Resources]:
     """Registers, shared memory and local memory of every kernel in a cubin.
 
     >>> resources(cubin)
-    {'main_kernel': Resources(registers=12, shared=0, local=0, constant=376)}
+    {'main_kernel': Resources(registers=..., shared=0, local=0, constant=...)}
 
     Args:
         cubin: bytes, as `compile_cubin` returns them.
