@@ -9,16 +9,23 @@ a GPU nor data is needed, since no address depends on data; where one does, that
 import operator
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from d2ltvm.analysis import sass
-from d2ltvm.analysis.coalescing import BANKS, LINE, WARP, WORD, sectors
+from d2ltvm.analysis.coalescing import BANKS, LINE, WARP, WORD, Array, sectors
+from d2ltvm.analysis.sass import Instruction
+from d2ltvm.compiler.lowering import Launch
 
 U32, U64, S64 = np.uint32, np.uint64, np.int64
 # Where a kernel's arguments begin in constant bank 0, by the beginning of the architecture's name.
 PARAMETERS = {"sm_7": 0x160, "sm_8": 0x160, "sm_9": 0x210}
+Names = list[str]  # registers, predicates and other operands
+Found = dict[str, Array]  # results by register or predicate
+Place = list[tuple[str, bool, int | None]]  # an address: see `_place`
+
 TENSOR = 2**40  # bytes from one tensor's made-up address to the next one's
 # An instruction takes about as long as its work on 5,000 lanes. What is done at most is a matter of
 # seconds: 200,000 instructions of a block.
@@ -35,7 +42,9 @@ class Machine:
         arch: such as 'sm_90', which decides where arguments are passed.
     """
 
-    def __init__(self, instructions, launch, blocks, arch):
+    def __init__(
+        self, instructions: list[Instruction], launch: Launch, blocks: Array, arch: str
+    ) -> None:
         family = arch[:4]
         if family not in PARAMETERS or len(arch.rstrip("af")) != 5:
             known = ", ".join(f"{name}x" for name in PARAMETERS)
@@ -70,9 +79,10 @@ class Machine:
             thread, lane = lane % launch.block[k], lane // launch.block[k]
             self.special[f"SR_TID.{axis}"] = np.tile(thread, len(blocks)).astype(U32)
             self.special[f"SR_CTAID.{axis}"] = np.repeat(blocks[:, k], padded).astype(U32)
-        self.registers, self.predicates = {}, {}
-        self.unknown = {}  # lanes in which a register holds data, by register
-        self.requests = defaultdict(lambda: [0, None, None, None])
+        self.registers: Found = {}
+        self.predicates: Found = {}
+        self.unknown: Found = {}  # lanes in which a register holds data, by register
+        self.requests: dict[Any, list[Any]] = defaultdict(lambda: [0, None, None, None])
 
     def run(self, most: int = MOST_WORK) -> list[tuple[Any, ...]]:
         """Run to the end.
@@ -114,7 +124,7 @@ class Machine:
             "without an architecture, accesses are counted as they are written"
         )
 
-    def _step(self, k, here):
+    def _step(self, k: int, here: Array) -> tuple[Array, Array]:
         """Execute an instruction; which threads jump, and which end."""
         instruction, nobody = self.code[k], self.nobody
         active = here
@@ -132,10 +142,10 @@ class Machine:
             self._execute(k, active)
         return nobody, nobody
 
-    def _found(self):
+    def _found(self) -> list[tuple[Any, ...]]:
         return [(*key[:4], *entry[1:], entry[0]) for key, entry in self.requests.items()]
 
-    def _execute(self, k, active):
+    def _execute(self, k: int, active: Array) -> None:
         step, reads, writes = self.steps[k]
         tainted = [self.unknown[n] for n in reads if n in self.unknown]
         results = {} if step is None else step(self)
@@ -151,14 +161,14 @@ class Machine:
                     taint = taint | (lanes & active)
                 self._taint(name, taint, active)
 
-    def _taint(self, name, taint, active):
+    def _taint(self, name: str, taint: Array, active: Array) -> None:
         lanes = taint | (self.unknown.get(name, False) & ~active)
         if np.any(lanes):
             self.unknown[name] = lanes
         else:
             self.unknown.pop(name, None)
 
-    def _check(self, instruction, names, active):
+    def _check(self, instruction: Instruction, names: Iterable[str], active: Array) -> None:
         for name in names:
             if name in self.unknown and (self.unknown[name] & active).any():
                 raise NotImplementedError(
@@ -166,7 +176,7 @@ class Machine:
                     f"{instruction.address:#x} depends on data, or on an instruction not followed"
                 )
 
-    def _request(self, k, instruction, active):
+    def _request(self, k: int, instruction: Instruction, active: Array) -> None:
         if not active.any():
             return
         accesses, reads = self.memory[k]
@@ -186,7 +196,9 @@ class Machine:
         for name in self.steps[k][2]:
             self._taint(name, active, active)  # what it loads is data
 
-    def _first(self, scope, place, instruction, active):
+    def _first(
+        self, scope: str, place: Place, instruction: Instruction, active: Array
+    ) -> tuple[int | None, Array]:
         """The number of the tensor, and each lane's first byte in it, from a whole line on."""
         first, tensor = self._address(place), None
         if scope == "global":
@@ -201,7 +213,7 @@ class Machine:
         first -= np.min(first, where=active, initial=2**62) // (WORD * BANKS) * (WORD * BANKS)
         return tensor, np.where(active, first, 0)
 
-    def _slower(self, instruction, found, active):
+    def _slower(self, instruction: Instruction, found: list[Any], active: Array) -> Array | int:
         """Wavefronts that cp.async needs beside those of its store, in each warp; 0 for others.
 
         A copy that goes through the L1 cache takes one for each line after the first. No document
@@ -214,7 +226,7 @@ class Machine:
         lines = sectors(first.reshape(lanes), active.reshape(lanes), instruction.width, LINE)
         return np.maximum(lines - 1, 0)
 
-    def _address(self, place):
+    def _address(self, place: Place) -> Array:
         total = np.zeros(len(self.alive), S64)
         for name, wide, factor in place:
             if factor is None:
@@ -225,7 +237,7 @@ class Machine:
                 total += self.value(name).astype(S64) * factor
         return total
 
-    def value(self, operand):
+    def value(self, operand: str) -> Array:
         """An operand's 32 bits in each thread."""
         operand = operand.removesuffix(".reuse")
         if operand.startswith("-"):
@@ -243,7 +255,7 @@ class Machine:
             return self._constant(operand)
         return np.full(len(self.zero), int(operand, 0) & 0xFFFFFFFF, U32)
 
-    def _constant(self, operand):
+    def _constant(self, operand: str) -> Array:
         at = int(operand[operand.rindex("[") + 1 : -1], 0)
         number, high = divmod(at - self.parameters, 8)
         if not 0 <= number < len(self.arguments):
@@ -251,7 +263,7 @@ class Machine:
         word = (number + 1) * TENSOR >> (32 if high else 0)
         return np.full(len(self.zero), word & 0xFFFFFFFF, U32)
 
-    def _wide(self, operand):
+    def _wide(self, operand: str) -> Array:
         """The 64 bits of a register and the next one, of a constant, or of a number."""
         operand = operand.removesuffix(".reuse")
         if operand in ("RZ", "URZ"):
@@ -268,7 +280,7 @@ class Machine:
             return np.full(len(self.zero), int(operand, 0) & 0xFFFFFFFFFFFFFFFF, U64)
         return low.astype(U64) | (high.astype(U64) << U64(32))
 
-    def _predicate(self, operand):
+    def _predicate(self, operand: str) -> Array:
         name = operand.removeprefix("!")
         value = np.ones(len(self.zero), bool)
         if name not in ("PT", "UPT"):
@@ -276,11 +288,11 @@ class Machine:
         return ~value if operand.startswith("!") else value
 
 
-def _bytes(value):
+def _bytes(value: Array | int) -> bytes:
     return np.asarray(value).tobytes()
 
 
-def _place(operand):
+def _place(operand: str) -> Place:
     """The address in an operand: (register or number, whether it has 64 bits, factor)."""
     text = operand[operand.rindex("[") + 1 : operand.rindex("]")]
     parts = []
@@ -294,11 +306,11 @@ def _place(operand):
     return parts
 
 
-def _signed(value):
+def _signed(value: Array) -> Array:
     return value.astype(U32).view(np.int32).astype(S64)
 
 
-def _compiled(i):
+def _compiled(i: Instruction) -> Callable[[Machine], Found] | None:
     """A function of the machine that gives an instruction's results by register, or None."""
     make = _INSTRUCTIONS.get(i.name)
     if make is None or i.name in sass.JUMPS or i.name in sass.MEMORY:
@@ -307,7 +319,7 @@ def _compiled(i):
     return lambda machine: make(machine, i, results, sources, carries)
 
 
-def _sorted_operands(i):
+def _sorted_operands(i: Instruction) -> tuple[Names, Names, Names]:
     """Operands as results (registers and predicates), sources, and predicates that follow them."""
     results, rest = [i.operands[0]], list(i.operands[1:])
     while rest and re.fullmatch(r"U?P(T|\d)", rest[0]) and not i.name.endswith("SEL"):
@@ -318,7 +330,7 @@ def _sorted_operands(i):
     return results, rest, carries
 
 
-def _named(results, value, carry=None):
+def _named(results: Names, value: Array, carry: Array | None = None) -> Found:
     """Results by name: the register, and the first predicate, which takes the carry."""
     found = {results[0]: value.astype(U32)}
     if carry is not None and len(results) > 1:
@@ -326,7 +338,7 @@ def _named(results, value, carry=None):
     return found
 
 
-def _pair(name, value):
+def _pair(name: str, value: Array) -> Found:
     kind, number = re.match(r"(U?R)(\d+)", name).groups()
     return {
         name: (value & U64(0xFFFFFFFF)).astype(U32),
@@ -334,11 +346,11 @@ def _pair(name, value):
     }
 
 
-def _move(m, i, results, sources, carries):
+def _move(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     return _named(results, m.value(sources[0]))
 
 
-def _special(m, i, results, sources, carries):
+def _special(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     if sources[0] not in m.special:
         return {}
     value = m.special[sources[0]]
@@ -347,13 +359,15 @@ def _special(m, i, results, sources, carries):
     return _named(results, value)
 
 
-def _load_constant(m, i, results, sources, carries):
+def _load_constant(
+    m: Machine, i: Instruction, results: Names, sources: Names, carries: Names
+) -> Found:
     if i.width == 8:
         return _pair(results[0], m._wide(sources[0]))
     return _named(results, m.value(sources[0]))
 
 
-def _multiply(m, i, results, sources, carries):
+def _multiply(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     a, b, c = sources
     signed = "U32" not in i.parts
     if "WIDE" in i.parts:
@@ -370,7 +384,7 @@ def _multiply(m, i, results, sources, carries):
     return _named(results, total & U64(0xFFFFFFFF))
 
 
-def _add(m, i, results, sources, carries):
+def _add(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     total = m.zero.astype(U64)
     for source in sources:
         if source.startswith("-"):  # as complement and one, which is how the carry comes out
@@ -384,7 +398,9 @@ def _add(m, i, results, sources, carries):
     return _named(results, total & U64(0xFFFFFFFF), (total >> U64(32)) > 0)
 
 
-def _shift_and_add(m, i, results, sources, carries):
+def _shift_and_add(
+    m: Machine, i: Instruction, results: Names, sources: Names, carries: Names
+) -> Found:
     a, b, *others = sources
     shift = U64(int(others[-1], 0))
     if a.startswith("-"):
@@ -402,7 +418,7 @@ def _shift_and_add(m, i, results, sources, carries):
     return _named(results, total & U64(0xFFFFFFFF), (total >> U64(32)) > 0)
 
 
-def _shift(m, i, results, sources, carries):
+def _shift(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     low, by, high = sources
     shift, signed = m.value(by).astype(U64) & U64(63), "S32" in i.parts or "S64" in i.parts
     wide = m.value(low).astype(U64) | (m.value(high).astype(U64) << U64(32))
@@ -415,7 +431,7 @@ def _shift(m, i, results, sources, carries):
     return _named(results, (wide >> U64(32)) if "HI" in i.parts else wide & U64(0xFFFFFFFF))
 
 
-def _logic(m, i, results, sources, carries):
+def _logic(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     *register, a, b, c, table = sources
     value = _looked_up(table, [m.value(s) for s in (a, b, c)])
     if not register:
@@ -426,7 +442,7 @@ def _logic(m, i, results, sources, carries):
     return {results[0]: value != 0, register[0]: value.astype(U32)}
 
 
-def _looked_up(table, values):
+def _looked_up(table: str, values: list[Array]) -> Array:
     """Bit by bit, what the table of eight bits has for the bits of three values."""
     total = np.zeros_like(values[0])
     for case in range(8):
@@ -442,7 +458,7 @@ _COMPARE = {
 }  # fmt: skip
 
 
-def _compare(m, i, results, sources, carries):
+def _compare(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     if "EX" in i.parts or len(carries) != 1:
         return {}
     a, b = (m.value(s).astype(S64) if "U32" in i.parts else _signed(m.value(s)) for s in sources)
@@ -456,13 +472,15 @@ def _compare(m, i, results, sources, carries):
     return found
 
 
-def _predicate_logic(m, i, results, sources, carries):
+def _predicate_logic(
+    m: Machine, i: Instruction, results: Names, sources: Names, carries: Names
+) -> Found:
     *operands, table = i.operands[2:6]
     total = _looked_up(table, [m._predicate(operand) for operand in operands])
     return {i.operands[0]: total} if i.operands[1] in ("PT", "UPT") else {}
 
 
-def _pack(m, i, results, sources, carries):
+def _pack(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     if i.opcode != "P2R":
         return {}
     register, mask = i.operands[2:]
@@ -472,18 +490,18 @@ def _pack(m, i, results, sources, carries):
     return {i.operands[0]: total}
 
 
-def _select(m, i, results, sources, carries):
+def _select(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     return _named(results, np.where(m._predicate(carries[0]), *map(m.value, sources)))
 
 
-def _least(m, i, results, sources, carries):
+def _least(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     signed = "U32" not in i.parts
     a, b = (_signed(m.value(s)) if signed else m.value(s).astype(S64) for s in sources)
     least = np.where(m._predicate(carries[0]), np.minimum(a, b), np.maximum(a, b))
     return _named(results, least & 0xFFFFFFFF)
 
 
-def _permute(m, i, results, sources, carries):
+def _permute(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     """PRMT: each byte of the result is one of the eight bytes of two registers, by a digit."""
     low, digits, high = sources
     if len(i.parts) > 1 or not digits.startswith("0x"):
@@ -499,7 +517,7 @@ def _permute(m, i, results, sources, carries):
     return _named(results, total)
 
 
-def _halves(m, i, results, sources, carries):
+def _halves(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     """HFMA2 with a product of zeros puts two float16 numbers into a register: a constant."""
     if not all(s.lstrip("-") == "RZ" for s in sources[:2]):
         return {}
