@@ -47,7 +47,7 @@ def test_accesses_and_results(seed):
         found = as_written(case.sch)
     except NotImplementedError as error:
         assert VARYING in str(error), case.text
-        return
+        pytest.skip(f"{case.text}: {error}")
     assert found == expected, case.text
 
 
