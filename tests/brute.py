@@ -77,7 +77,9 @@ class Thread:
         self.run(node.body, way)
 
     def Bind(self, node, way):
-        self.values[hash(node.var)] = self.value(node.value, way)
+        lanes = tvm.DataType(str(node.var.ty.dtype)).lanes
+        each = [self.value(node.value, way, lane) for lane in range(lanes)]
+        self.values[hash(node.var)] = each if lanes > 1 else each[0]
 
     def IfThenElse(self, node, way):
         if self.value(node.condition, (*way, "if")):
@@ -132,7 +134,8 @@ class Thread:
         if kind in ("IntImm", "FloatImm"):
             return node.value
         if kind == "Var":
-            return self.values[hash(node)]
+            found = self.values[hash(node)]
+            return found[lane] if isinstance(found, list) else found
         if kind == "TensorLoad":
             self.value(node.indices[0], (*way, "index"))
             self.access(node.source, node.indices[0], "read", way)

@@ -114,3 +114,12 @@ def test_compiled_accesses_are_those_of_the_code_or_explained(seed, arch):
         what = explained(rows, made.get(key, {}))
         assert what, (case.text, key, rows, made.get(key))
         assert what != KEPT or key[1] == "read" or key[0] == "shared", "a result is not stored"
+
+
+def test_a_vector_that_has_a_name_is_not_the_same_in_all_lanes():
+    """An index made of named vectors has a stride from lane to lane, which is refused."""
+    case = random_schedules.case(455)
+    assert accesses(case.sch) is None
+    for arch in (None, "sm_90"):
+        with pytest.raises(NotImplementedError, match="a vector access with a stride"):
+            d2ltvm.traffic(case.sch, arch)

@@ -76,7 +76,9 @@ class Walk:
         self.extents: dict[str, tuple[int, int]] = {}
         self.written: dict[str, set[int]] = {}
         self.barriers: set[str] = set()
-        self._known: dict[int | str, Sum] = {}  # what stands for each variable, by its hash
+        self._known: dict[
+            int | str, Sum | tuple[Sum, ...]
+        ] = {}  # what stands for each variable, by its hash
         self._loops: tuple[str, ...] = ()
         self._guards: tuple[Sum, ...] = ()
         self._views: dict[int, int] = {}  # of buffers that are another one's memory
@@ -114,7 +116,9 @@ class Walk:
     def _do_Bind(self, node: Node) -> None:
         self._expression(node.value)
         with contextlib.suppress(NotImplementedError):  # a float, say; who needs it complains
-            self._known[hash(node.var)] = index_exprs.convert(node.value, self._known)
+            lanes = int(tvm.DataType(str(node.var.ty.dtype)).lanes)
+            each = self._of_lanes(node.value, lanes)
+            self._known[hash(node.var)] = tuple(each) if lanes > 1 else each[0]
 
     def _do_IfThenElse(self, node: Node) -> None:
         condition = index_exprs.convert(node.condition, self._known)
@@ -258,13 +262,17 @@ class Walk:
             )
         )
 
+    def _of_lanes(self, node: Node, lanes: int) -> list[Sum]:
+        """What an expression is in each lane of a vector."""
+        return [
+            index_exprs.convert(node, {**self._known, index_exprs.LANE: index_exprs.constant(k)})
+            for k in range(lanes)
+        ]
+
     def _span(self, index: Node) -> tuple[Sum, int]:
         """First element and number of neighbouring elements of an access."""
         lanes = int(tvm.DataType(str(index.ty.dtype)).lanes)
-        at = [
-            index_exprs.convert(index, {**self._known, index_exprs.LANE: index_exprs.constant(k)})
-            for k in range(lanes)
-        ]
+        at = self._of_lanes(index, lanes)
         if all(other == at[0] for other in at):  # one element, given to all lanes
             return at[0], 1
         if any(other != at[0] + index_exprs.constant(k) for k, other in enumerate(at)):

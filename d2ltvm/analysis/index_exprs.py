@@ -95,15 +95,17 @@ def variable(name: str) -> Sum:
     return Sum(frozenset([(name, 1)]))
 
 
+Environment = Mapping[int | str, Sum | tuple[Sum, ...]]
 LANE = "lane of a vector"  # what stands for its number in the environment of `convert`
 
 
-def convert(expression: Any, environment: Mapping[int | str, Sum]) -> Sum:
+def convert(expression: Any, environment: Environment) -> Sum:
     """A TVM expression as a `Sum`.
 
     Args:
         expression: an integer or a condition of TVM's.
-        environment: the `Sum` that stands for each variable, by its hash.
+        environment: the `Sum` that stands for each variable, by its hash; one for each lane of a
+            vector.
 
     Raises:
         NotImplementedError: the expression holds something else, such as a load.
@@ -116,12 +118,13 @@ def convert(expression: Any, environment: Mapping[int | str, Sum]) -> Sum:
             raise NotImplementedError(
                 f"cannot work out {expression.name}, which depends on data or on the host"
             )
-        return environment[hash(expression)]
+        known = environment[hash(expression)]
+        return known[_lane(environment).const] if isinstance(known, tuple) else known
     if kind in ("Cast", "Broadcast"):
         return convert(expression.value, environment)
     if kind == "Ramp":  # a vector of indices, of which the environment says which one is meant
         base, stride = (convert(e, environment) for e in (expression.base, expression.stride))
-        return base + _apply("Mul", [stride, environment.get(LANE, constant(0))])
+        return base + _apply("Mul", [stride, _lane(environment)])
     if parts := choice(expression):
         return _apply("Select", [convert(part, environment) for part in parts])
     if kind == "Not":
@@ -135,6 +138,11 @@ def convert(expression: Any, environment: Mapping[int | str, Sum]) -> Sum:
         if kind in OPERATIONS:
             return _apply(kind, [a, b])
     raise NotImplementedError(f"cannot work out a {kind}: {' '.join(str(expression).split())}")
+
+
+def _lane(environment: Environment) -> Sum:
+    lane = environment.get(LANE, constant(0))
+    return lane if isinstance(lane, Sum) else lane[0]
 
 
 def choice(expression: Any) -> tuple[Any, Any, Any] | None:
