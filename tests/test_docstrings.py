@@ -20,13 +20,6 @@ from d2ltvm.system import devices
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
-# Examples that do not run yet. This list may only become shorter.
-PENDING = {
-    "d2ltvm.figures.draw_requests",
-    "d2ltvm.figures.draw_touched",
-    "d2ltvm.figures.plot_gflops",
-}
-
 # What examples use without saying where it comes from, made where one of them does.
 MAKERS = {
     "te": lambda: te,
@@ -88,9 +81,7 @@ EXAMPLES = {test.name: test for test in examples()}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_example(name, monkeypatch, request):
-    if name in PENDING:
-        request.applymarker(pytest.mark.xfail(strict=False))
+def test_example(name, monkeypatch):
     monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
     found = problems(EXAMPLES[name])
     assert not found, found

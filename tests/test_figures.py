@@ -7,6 +7,8 @@ import pytest
 from matplotlib import pyplot as plt
 
 import d2ltvm
+from d2ltvm import figures
+from d2ltvm.figures import style
 
 matplotlib.use("Agg")
 
@@ -35,8 +37,8 @@ def test_curves_are_drawn_as_given():
     ("x", "y", "legend", "message"),
     [
         ([1, 2], [[1, 2, 3]], [], "2 x and 3 y"),
-        ([1, 2], [[1, np.nan]], [], "not finite"),
-        ([], [[]], [], "as many are wanted"),
+        ([1, 2], [[1, np.nan]], [], "expected finite values"),
+        ([], [[]], [], "0 x and 0 y values; expected as many"),
         ([1, 2], [[1, 2]], ["a", "b"], "legend has 2 names"),
     ],
 )
@@ -73,10 +75,20 @@ def test_bars_have_their_values_written_out():
 
 
 def test_a_negative_bar_is_inside_of_the_picture():
+    """Its number too, which stands at its end, left of it."""
     d2ltvm.bars({"slower": 5.0, "faster": -1.0}, "%")
-    assert plt.gca().get_xlim()[0] < -1
-    values = {text.get_text(): text.get_position()[0] for text in plt.gca().texts}
-    assert values["5"] > 5 and values["-1"] > 0  # beside the bar, on the side that is free
+    axes = plt.gca()
+    plt.gcf().canvas.draw()
+    extents = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    slower, faster = (patch.get_window_extent() for patch in axes.patches)
+    assert axes.bbox.x0 < extents["-1"].x0 and extents["-1"].x1 < faster.x0
+    assert slower.x1 < extents["5"].x0 and extents["5"].x1 < axes.bbox.x1
+
+
+def test_only_negative_bars_end_at_zero():
+    d2ltvm.bars({"a": -2.0, "b": -1.0})
+    left, right = plt.gca().get_xlim()
+    assert left < -2 and right == 0
 
 
 def test_the_roofline_has_its_corner_where_bandwidth_meets_the_peak():
@@ -149,7 +161,29 @@ def test_what_is_touched_is_drawn_as_given():
     assert {"A: 4 elements,\neach 3 times", "B: 4 elements,\neach 1 to 4 times"} <= texts()
 
 
+def test_what_is_touched_once_is_said_so():
+    d2ltvm.draw_touched({"A": np.eye(3, dtype=int)})
+    assert "A: 3 elements,\neach once" in texts()
+
+
+def test_the_style_is_a_sheet_and_is_left_behind():
+    """A reader can use it by its path, and a figure of the book changes nothing for the next."""
+    before = dict(plt.rcParams)
+    d2ltvm.plot([1, 2], [1, 2])
+    assert dict(plt.rcParams) == before
+    assert not plt.gca().spines["top"].get_visible()
+    with plt.style.context(style.SHEET):
+        assert all(plt.rcParams[name] == value for name, value in figures.STYLE.items())
+
+
+def test_a_shade_is_the_colour_thinned_with_white():
+    red, green, blue = style.tint(1)  # 0.62 of #D55E00
+    assert (red, green, blue) == pytest.approx(
+        (1 - 0.62 * (1 - 0xD5 / 255), 1 - 0.62 * (1 - 0x5E / 255), 1 - 0.62)
+    )
+
+
 @pytest.mark.parametrize("counts", [np.zeros((2, 2)), np.ones((2, 2, 2))])
 def test_pictures_of_nothing_are_refused(counts):
-    with pytest.raises(ValueError, match="a matrix that is touched is wanted"):
+    with pytest.raises(ValueError, match="expected a matrix, some of it touched"):
         d2ltvm.draw_touched({"A": counts})

@@ -107,7 +107,7 @@ def test_variants_are_kernels_with_options(setting):
 
     def other(*layer, **options):
         made.append((layer, options))
-        return hopper.conv(*layer, **options)
+        return hopper.conv_nhwc(*layer, **options)
 
     variants = {"2 slots": {"stages": 2}, "other": {"kernel": other, "skip": False}}
     result = bench_layers([LAYER], variants, hopper_layers.BOTH, names=["it"], setting=setting)

@@ -1,0 +1,26 @@
+"""Figures of the book, in one style.
+
+`curves` has curves, bars and the roofline; `drawings` has pictures of who touches what, and of a
+GPU's memories. Every function draws a figure and returns nothing, so that a notebook shows it once.
+Colours, markers and `STYLE`, a Matplotlib style sheet, are in `style`.
+"""
+
+from d2ltvm.figures.curves import bars, plot, plot_gflops, plot_record, roofline
+from d2ltvm.figures.drawings import draw_memory, draw_requests, draw_threads, draw_touched
+from d2ltvm.figures.style import COLOURS, DASHES, MARKERS, STYLE
+
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "MARKERS",
+    "STYLE",
+    "bars",
+    "draw_memory",
+    "draw_requests",
+    "draw_threads",
+    "draw_touched",
+    "plot",
+    "plot_gflops",
+    "plot_record",
+    "roofline",
+]

@@ -1,0 +1,330 @@
+"""Curves, bars and the roofline."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
+
+from d2ltvm.figures import style
+
+Array = np.ndarray[Any, Any]
+Pair = tuple[float, float]
+Curve = tuple[Array, Array]  # x and y
+
+
+class Recorded(Protocol):
+    """What `plot_record` draws: a `d2ltvm.Record`."""
+
+    unit: str
+    series: dict[str, list[float]]
+    spread: dict[str, list[list[float]]]
+
+    def __getitem__(self, legend: str) -> Array: ...
+    @property
+    def values(self) -> Array: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def caption(self) -> str: ...
+
+
+def plot(
+    X: Sequence[Any] | Array,
+    Y: Sequence[Any] | Array,
+    xlabel: str | None = None,
+    ylabel: str | None = None,
+    legend: Sequence[str] = (),
+    xlim: Pair | None = None,
+    ylim: Pair | None = None,
+    xscale: str = "linear",
+    yscale: str = "linear",
+    fmts: Sequence[str] | None = None,
+    figsize: Pair = (7, 4),
+    spread: Sequence[Any] | None = None,
+    ceilings: Sequence[tuple[float, str]] = (),
+    note: str | None = None,
+) -> None:
+    """Draw curves.
+
+    >>> d2ltvm.plot([1, 2, 4], [[1, 2, 3], [2, 3, 5]], "n", "GFLOPS", ["NumPy", "TVM"])
+
+    Args:
+        X: x values, of all curves or a list of one sequence for each.
+        Y: y values of one curve, or a list of one sequence for each.
+        xlabel: label of the x axis, with its unit.
+        ylabel: label of the y axis, with its unit.
+        legend: a name for each curve.
+        xlim: (smallest, largest) x shown.
+        ylim: (smallest, largest) y shown.
+        xscale: 'linear' or 'log', which is to the base 2 here.
+        yscale: 'linear' or 'log'.
+        fmts: a Matplotlib format string for each curve, in place of the book's own style.
+        figsize: width and height in inches.
+        spread: for each curve a list of (low, high), drawn as a band.
+        ceilings: (value, label) of horizontal lines: what the hardware can do at most.
+        note: a line of provenance, below the figure.
+
+    Raises:
+        ValueError: lengths that differ, an empty curve, or values that are not finite.
+    """
+    curves = _curves(X, Y)
+    if legend and len(legend) != len(curves):
+        raise ValueError(f"legend has {len(legend)} names; expected {len(curves)}, one a curve")
+    with style.page(figsize, note=note, grid=True) as (_, (axes,)):
+        for k, (x, y) in enumerate(curves):
+            label = legend[k] if legend else None
+            if fmts:
+                axes.plot(x, y, fmts[k], label=label)
+            else:
+                axes.plot(x, y, label=label, **style.line(k))
+            if spread and spread[k]:
+                low, high = np.transpose(spread[k])
+                colour = style.COLOURS[k % len(style.COLOURS)]
+                axes.fill_between(x, low, high, color=colour, alpha=0.2, lw=0)
+        for value, label in ceilings:
+            _ceiling(axes, value, label)
+        _scales(axes, xscale, yscale, curves)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        _limits(axes, xlim, ylim, yscale, ceilings)
+        if legend:
+            _legend(axes, legend)
+
+
+def plot_gflops(
+    sizes: Sequence[Any] | Array,
+    gflops: Sequence[Any] | Array,
+    legend: Sequence[str],
+    xlabel: str = "Size",
+    note: str | None = None,
+    **options: Any,
+) -> None:
+    """Draw GFLOPS against size, both on a logarithmic scale.
+
+    >>> d2ltvm.plot_gflops([1024, 4096], [[1.5, 2.0], [3.0, 8.0]], ["NumPy", "TVM"])
+
+    Args:
+        sizes: x values.
+        gflops: for each curve one value a size.
+        legend: a name for each curve.
+        xlabel: label of the x axis.
+        note: a line of provenance, below the figure.
+        options: anything else that `plot` takes.
+    """
+    options = {"xscale": "log", "yscale": "log", **options}
+    plot(sizes, gflops, xlabel, "GFLOPS", legend, note=note, **options)
+
+
+def plot_record(
+    record: Recorded,
+    legends: Iterable[str] | None = None,
+    x: Sequence[Any] | Array | None = None,
+    xlabel: str | None = None,
+    **options: Any,
+) -> None:
+    """Draw a record: its series with their spread, its unit, and its provenance at the foot.
+
+    >>> d2ltvm.plot_record(d2ltvm.load_record("vector_add/bandwidth"), xscale="log")
+
+    Args:
+        record: a `Record`.
+        legends: the series to draw, in this order; all of them by default.
+        x: other x values than the record's own, such as the same sizes in MB.
+        xlabel: another label for them.
+        options: anything else that `plot` takes.
+    """
+    names = list(legends or record.series)
+    plot(
+        record.values if x is None else x,
+        [record[name] for name in names],
+        xlabel or record.label,
+        options.pop("ylabel", record.unit),
+        names,
+        spread=[record.spread.get(name) for name in names],
+        note=record.caption,
+        **options,
+    )
+
+
+def bars(
+    values: Mapping[str, float],
+    unit: str = "",
+    line: tuple[float, str] | None = None,
+    note: str | None = None,
+    figsize: Pair | None = None,
+    form: str = "{:.3g}",
+) -> None:
+    """Draw horizontal bars in the order given, with their values written at their ends.
+
+    >>> d2ltvm.bars({"copy": 4.26, "PyTorch": 4.36}, "TB/s", line=(4.8, "data sheet"))
+
+    Args:
+        values: number by name.
+        unit: their unit.
+        line: (value, label) of a vertical line to hold them against.
+        note: a line of provenance, below the figure.
+        figsize: width and height in inches.
+        form: format of the values.
+
+    Raises:
+        ValueError: there are no values, or one is not finite.
+    """
+    if not values or not np.isfinite(list(values.values())).all():
+        raise ValueError(f"values is {values!r}; expected finite numbers by name")
+    with style.page(figsize or (7, 0.8 + 0.45 * len(values)), note=note) as (_, (axes,)):
+        places = range(len(values))[::-1]
+        drawn = axes.barh(places, list(values.values()), color=style.COLOURS[0], height=0.62)
+        plain = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # hides the line
+        axes.bar_label(drawn, fmt=form, padding=4, fontsize=11, bbox=plain, zorder=3)
+        axes.set_yticks(places, list(values))
+        axes.tick_params(left=False)
+        axes.set(xlabel=unit)
+        smallest = min(0, *values.values())
+        largest = max(0, *values.values(), line[0] if line else 0)
+        room = 0.13 * (largest - smallest)  # for what is written beside a bar
+        axes.set_xlim(
+            smallest - (room if smallest < 0 else 0), largest + (room if largest > 0 else 0)
+        )
+        if line:
+            axes.axvline(line[0], color="black", linestyle="--", linewidth=1.2)
+            axes.text(line[0], len(values) - 0.45, line[1], ha="center", va="bottom")
+
+
+def roofline(
+    ceilings: Mapping[str, float],
+    bandwidth: Mapping[str, float],
+    points: Mapping[str, Pair],
+    note: str | None = None,
+    figsize: Pair = (7, 4.6),
+) -> None:
+    """Draw a roofline: the most a kernel can do at its arithmetic intensity.
+
+    >>> d2ltvm.roofline({"FP32": 60.0}, {"HBM": 4.2}, {"vector add": (1 / 12, 0.35)})
+
+    Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model",
+    2009.
+
+    Args:
+        ceilings: TFLOPS by name: what the arithmetic units can do.
+        bandwidth: TB/s by name: what the memories can do.
+        points: (FLOP per byte, TFLOPS) by name: kernels.
+        note: a line of provenance, below the figure.
+        figsize: width and height in inches.
+    """
+    slowest = min(bandwidth.values())
+    left = min([0.03, *(p[0] / 3 for p in points.values())])
+    right = 4 * max([max(ceilings.values()) / slowest, *(p[0] for p in points.values())])
+    with style.page(figsize, note=note, grid=True) as (_, (axes,)):
+        axes.set(xscale="log", yscale="log", xlim=(left, right))
+        top = max(ceilings.values())
+        for name, peak in ceilings.items():
+            x = np.geomspace(peak / max(bandwidth.values()), right, 2)
+            axes.plot(x, [peak, peak], color="black", linewidth=1.4)
+            label = f"{name}: {peak:,.3g} TFLOPS"
+            axes.annotate(label, (right, peak), (-4, 4), textcoords="offset points", ha="right")
+        for k, (name, rate) in enumerate(bandwidth.items()):
+            x = np.array([left, top / rate])
+            colour = style.COLOURS[k]
+            axes.plot(x, x * rate, color=colour, linewidth=1.8, linestyle=style.DASHES[k])
+            _along(axes, left * 1.25, rate, f"{name}: {rate:.3g} TB/s", colour)
+        for k, (name, at) in enumerate(points.items()):
+            colour = style.COLOURS[(k + 1) % len(style.COLOURS)]
+            axes.plot(*at, style.MARKERS[k], color=colour, markersize=9)
+            # Below the point, and on the side where there is room.
+            beside, ha = (9, "left") if at[0] < right / 30 else (-9, "right")
+            axes.annotate(name, at, (beside, -14), textcoords="offset points", ha=ha)
+        axes.set_ylim(slowest * left / 2, top * 2)
+        axes.set(xlabel="arithmetic intensity (FLOP per byte)", ylabel="TFLOPS")
+
+
+def _curves(X: Sequence[Any] | Array, Y: Sequence[Any] | Array) -> list[Curve]:
+    ys = [np.asarray(y, float) for y in (Y if _nested(Y) else [Y])]
+    xs = [np.asarray(x) for x in (X if _nested(X) else [X] * len(ys))]
+    if not ys or len(xs) != len(ys):
+        raise ValueError(f"X has {len(xs)} sequences and Y has {len(ys)}; expected as many")
+    for k, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        if x.shape != y.shape or y.size == 0:
+            raise ValueError(f"curve {k} has {x.size} x and {y.size} y values; expected as many")
+        if not np.isfinite(y).all():
+            raise ValueError(f"curve {k} of Y is {y}; expected finite values")
+    return list(zip(xs, ys, strict=True))
+
+
+def _nested(values: Sequence[Any] | Array) -> bool:
+    return len(values) > 0 and np.ndim(values[0]) > 0
+
+
+def _scales(axes: Axes, xscale: str, yscale: str, curves: list[Curve]) -> None:
+    """Logarithmic axes with plain numbers; whole numbers on the x axis are powers of two here."""
+    axes.set_xscale(xscale)
+    axes.set_yscale(yscale)
+    if xscale == "log" and all(np.issubdtype(x.dtype, np.integer) for x, _ in curves):
+        axes.set_xscale("log", base=2)
+        _powers_of_two(axes.xaxis, [x for x, _ in curves])
+    elif xscale == "log":
+        _plain(axes.xaxis, [x for x, _ in curves])
+    if yscale == "log":
+        _plain(axes.yaxis, [y for _, y in curves])
+
+
+def _powers_of_two(axis: Axis, values: list[Array], most: int = 10) -> None:
+    """At most ten ticks, the first of them at the smallest value."""
+    low, high = (round(math.log2(f(map(f, values)))) for f in (min, max))
+    step = math.ceil((high - low + 1) / most)
+    axis.set_major_locator(FixedLocator([2.0**p for p in range(low, high + 1, step)]))
+
+
+def _plain(axis: Axis, values: list[Array]) -> None:
+    """Ticks at 1, 10, 100, written out, and at 2 and 5 too where there would be few of them."""
+    smallest, largest = min(map(np.min, values)), max(map(np.max, values))
+    steps = (1, 2, 5) if largest < 200 * smallest else (1,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _limits(
+    axes: Axes,
+    xlim: Pair | None,
+    ylim: Pair | None,
+    yscale: str,
+    ceilings: Sequence[tuple[float, str]],
+) -> None:
+    if xlim:
+        axes.set_xlim(xlim)
+    if ylim:
+        axes.set_ylim(ylim)
+        return
+    if yscale == "linear":
+        axes.set_ylim(bottom=0)
+    # Room for what is written above a ceiling.
+    room = 1.1 if yscale == "linear" else 1.5
+    axes.set_ylim(top=max([axes.get_ylim()[1], *(room * value for value, _ in ceilings)]))
+
+
+def _legend(axes: Axes, names: Sequence[str]) -> None:
+    """Above the axes, where it covers no curve: few rows, as the longest name allows, and even."""
+    fit = max(1, 66 // (max(map(len, names)) + 6))
+    columns = math.ceil(len(names) / math.ceil(len(names) / fit))
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, borderaxespad=0)
+
+
+def _ceiling(axes: Axes, value: float, label: str) -> None:
+    axes.axhline(value, color="black", linestyle=":", linewidth=1.3)
+    axes.annotate(
+        label, (0, value), (4, 3), xycoords=("axes fraction", "data"),
+        textcoords="offset points", ha="left", fontsize=10,
+    )  # fmt: skip
+
+
+def _along(axes: Axes, x: float, rate: float, text: str, colour: str) -> None:
+    """Write above the line y = rate · x, at its angle."""
+    above = axes.transData + ScaledTranslation(-5 / 72, 5 / 72, axes.figure.dpi_scale_trans)
+    axes.text(
+        x, x * rate, text, color=colour, transform=above, va="bottom", rotation_mode="anchor",
+        rotation=math.degrees(math.atan(rate)), transform_rotates_text=True,
+    )  # fmt: skip
