@@ -13,11 +13,17 @@ ISA, "Tensors" for boxes and swizzling, "Register Fragments for wgmma" for regis
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Index = Any  # an integer, an array of them, or an expression of TVM's
 
 
-def lane_a(i, j):
+def lane_a(i: Index, j: Index) -> tuple[Index, Index]:
     """Lane and register of element (i, j) of A, 16 rows by 16 columns; also for arrays.
 
     >>> d2ltvm.layouts.lane_a(8, 3)
@@ -26,7 +32,7 @@ def lane_a(i, j):
     return i % 8 * 4 + j % 8 // 2, j // 8 * 4 + i // 8 * 2 + j % 2
 
 
-def lane_b(i, j):
+def lane_b(i: Index, j: Index) -> tuple[Index, Index]:
     """Lane and register of element (i, j) of B, 16 rows by 8 columns.
 
     From column 8 on, that of the next B: the lane is the same.
@@ -34,12 +40,12 @@ def lane_b(i, j):
     return j % 8 * 4 + i % 8 // 2, i // 8 * 2 + i % 2
 
 
-def lane_c(i, j):
+def lane_c(i: Index, j: Index) -> tuple[Index, Index]:
     """Lane and register of element (i, j) of C and D, 16 rows by 8 columns; likewise."""
     return i % 8 * 4 + j % 8 // 2, i // 8 * 2 + j % 2
 
 
-def swizzle_32b(i, j):
+def swizzle_32b(i: Index, j: Index) -> Index:
     """The column where a tile in shared memory keeps element (i, j), of 16 rows by 16 columns.
 
     The two halves of a row, of 16 bytes each, change places in rows 4 to 7 and 12 to 15. Then eight
@@ -52,7 +58,7 @@ _LANES = {"matrix_a": lane_a, "matrix_b": lane_b, "accumulator": lane_c}
 
 
 @functools.lru_cache
-def _places(kind, registers):
+def _places(kind: str, registers: int) -> tuple[Array, Array]:
     """Lanes and registers of a matrix' elements, each of its shape."""
     shape = (16, 16 if registers == 8 else 8)
     i, j = np.indices(shape)
@@ -61,7 +67,7 @@ def _places(kind, registers):
     return lane, register if kind == "matrix_a" else register + j // 8 * 4
 
 
-def gather(registers, kind):
+def gather(registers: Array, kind: str) -> Array:
     """The matrix of each warp from registers of shape (warps, 32, 4 or 8).
 
     Args:
@@ -72,7 +78,7 @@ def gather(registers, kind):
     return registers[:, lane, register]
 
 
-def scatter(matrices, registers, kind):
+def scatter(matrices: Array, registers: Array, kind: str) -> None:
     """The other way round: write each warp's matrix into its registers."""
     lane, register = _places(kind, registers.shape[-1])
     registers[:, lane, register] = matrices
@@ -82,7 +88,7 @@ ROW = 64  # float16 of a row of 128 bytes
 EACH = 8  # float16 of 16 bytes, which a swizzle moves together
 
 
-def box(tensor, corner, shape):
+def box(tensor: Array, corner: Sequence[int], shape: Sequence[int]) -> Array:
     """A box of a tensor as TMA fetches it: zeros where it is outside.
 
     >>> box(np.ones((2, 2)), (-1, 0), (2, 2))
@@ -108,7 +114,7 @@ def box(tensor, corner, shape):
     return out
 
 
-def put(tensor, corner, values):
+def put(tensor: Array, corner: Sequence[int], values: Array) -> None:
     """Store a box as TMA does: what is outside of the tensor is left out."""
     slices = [
         (slice(max(0, first), min(first + size, most)), slice(max(0, -first), max(0, most - first)))
@@ -117,7 +123,7 @@ def put(tensor, corner, values):
     tensor[tuple(there for there, _ in slices)] = values[tuple(here for _, here in slices)]
 
 
-def swizzle_128b(row, column):
+def swizzle_128b(row: Index, column: Index) -> Index:
     """Where a float16 of a tile with rows of 128 bytes stands, counted from its beginning.
 
     >>> swizzle_128b(0, 8), swizzle_128b(1, 8)
@@ -128,7 +134,7 @@ def swizzle_128b(row, column):
     return row * ROW + (column // EACH ^ row % 8) * EACH + column % EACH
 
 
-def accumulator(row, column):
+def accumulator(row: Index, column: Index) -> tuple[Index, Index]:
     """The thread of a warpgroup, and its register, that hold an element of wgmma's result.
 
     >>> accumulator(8, 1)
@@ -142,7 +148,7 @@ def accumulator(row, column):
     return row // 16 * 32 + lane, column // 8 * 4 + register
 
 
-def wgmma(acc, a, b, a_start, b_start):
+def wgmma(acc: Array, a: Array, b: Array, a_start: int, b_start: int) -> None:
     """Add one product to the registers of a warpgroup, from swizzled tiles in shared memory.
 
     Args:
@@ -160,13 +166,13 @@ def wgmma(acc, a, b, a_start, b_start):
 
 
 @functools.lru_cache
-def _accumulators(columns):
+def _accumulators(columns: int) -> tuple[Array, Array]:
     """`accumulator` of all elements of 64 x columns."""
     return accumulator(*np.indices((64, columns)))
 
 
 @functools.lru_cache
-def _matrix(rows, start):
+def _matrix(rows: int, start: int) -> Array:
     """The elements of `rows` x 16 in swizzled rows, swizzled after the start is added, as hardware.
 
     So 16 columns further is 32 bytes further in a descriptor, although it is not in memory.
@@ -177,7 +183,7 @@ def _matrix(rows, start):
     return tile + swizzle_128b(place // ROW, place % ROW)
 
 
-def tiles(values):
+def tiles(values: Array) -> Array:
     """A tile with rows of 64 float16 as it lies in shared memory, one-dimensional."""
     rows = values.reshape(-1, ROW)
     row, column = np.indices(rows.shape)

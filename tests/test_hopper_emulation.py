@@ -287,11 +287,11 @@ def test_a_dependent_launch_has_to_wait(make):
 
 
 def test_a_report_of_a_kernel_of_tma_and_wgmma():
-    report = d2ltvm.report(hopper.matmul(256, 256, 64), "H200", flop=2 * 256 * 256 * 64)
+    report = d2ltvm.report(hopper.matmul_nt(256, 256, 64), "H200", flop=2 * 256 * 256 * 64)
     assert report.traffic is None and report.wavefronts is None
     assert list(report.seconds) == ["TensorCores", "memory"]
     assert report.bytes == 2 * (2 * 256 * 64 + 256 * 256)
     assert report.shared > 100_000 and report.occupancy.blocks == 1
     assert "registers" in str(report) and "by TensorCores" in str(report)
     with pytest.raises(ValueError, match=r"arch is 'sm_80'; expected 'sm_90a'"):
-        d2ltvm.report(hopper.matmul(256, 256, 64), "A100")
+        d2ltvm.report(hopper.matmul_nt(256, 256, 64), "A100")

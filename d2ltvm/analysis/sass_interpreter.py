@@ -100,7 +100,7 @@ class Machine:
             NotImplementedError: an address depends on data, or it is too much work.
         """
         where, alive = np.zeros(len(self.alive), np.int64), self.alive.copy()
-        k = 0  # where all threads are that have not ended; None while they are apart
+        k: int | None = 0  # where all threads are that have not ended; None while they are apart
         while self.work <= most:
             self.work += STEP + len(alive)
             if not alive.any():
@@ -153,8 +153,9 @@ class Machine:
             kept = self.predicates if "P" in name else self.registers
             if name in results:
                 value, old = results[name], kept.get(name)
-                everyone = old is None or active.all()
-                kept[name] = value if everyone else np.where(active, value, old)
+                if old is not None and not active.all():
+                    value = np.where(active, value, old)
+                kept[name] = value
             if tainted or name not in results or name in self.unknown:
                 taint = active & (name not in results)
                 for lanes in tainted:
@@ -295,7 +296,7 @@ def _bytes(value: Array | int) -> bytes:
 def _place(operand: str) -> Place:
     """The address in an operand: (register or number, whether it has 64 bits, factor)."""
     text = operand[operand.rindex("[") + 1 : operand.rindex("]")]
-    parts = []
+    parts: Place = []
     for part in text.split("+"):
         name, _, suffix = part.partition(".")
         if not name.startswith(("R", "UR")):
@@ -324,7 +325,7 @@ def _sorted_operands(i: Instruction) -> tuple[Names, Names, Names]:
     results, rest = [i.operands[0]], list(i.operands[1:])
     while rest and re.fullmatch(r"U?P(T|\d)", rest[0]) and not i.name.endswith("SEL"):
         results.append(rest.pop(0))
-    carries = []
+    carries: Names = []
     while rest and re.fullmatch(r"!?U?P(T|\d)", rest[-1]):
         carries.insert(0, rest.pop())
     return results, rest, carries
@@ -339,10 +340,10 @@ def _named(results: Names, value: Array, carry: Array | None = None) -> Found:
 
 
 def _pair(name: str, value: Array) -> Found:
-    kind, number = re.match(r"(U?R)(\d+)", name).groups()
+    number = name.lstrip("UR")
     return {
         name: (value & U64(0xFFFFFFFF)).astype(U32),
-        f"{kind}{int(number) + 1}": (value >> U64(32)).astype(U32),
+        f"{name.removesuffix(number)}{int(number) + 1}": (value >> U64(32)).astype(U32),
     }
 
 
@@ -456,6 +457,7 @@ _COMPARE = {
     "LT": operator.lt, "LE": operator.le, "GT": operator.gt,
     "GE": operator.ge, "EQ": operator.eq, "NE": operator.ne,
 }  # fmt: skip
+_JOIN = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
 
 
 def _compare(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
@@ -464,8 +466,7 @@ def _compare(m: Machine, i: Instruction, results: Names, sources: Names, carries
     a, b = (m.value(s).astype(S64) if "U32" in i.parts else _signed(m.value(s)) for s in sources)
     met = next(_COMPARE[p] for p in i.parts if p in _COMPARE)(a, b)
     other = m._predicate(carries[0])
-    join = next(p for p in i.parts if p in ("AND", "OR", "XOR"))
-    join = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}[join]
+    join = next(_JOIN[p] for p in i.parts if p in _JOIN)
     found = {results[0]: join(met, other)}
     if len(results) > 1:
         found[results[1]] = join(~met, other)
@@ -491,7 +492,8 @@ def _pack(m: Machine, i: Instruction, results: Names, sources: Names, carries: N
 
 
 def _select(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    return _named(results, np.where(m._predicate(carries[0]), *map(m.value, sources)))
+    a, b = map(m.value, sources)
+    return _named(results, np.where(m._predicate(carries[0]), a, b))
 
 
 def _least(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:

@@ -127,7 +127,7 @@ def lower(
     params = parameters(mod)
     checks.loops(mod["main"], target)
     bounds.check(mod["main"])
-    static_kib = checks.STATIC_SHARED_KIB
+    static_kib: int | None = checks.STATIC_SHARED_KIB
     if target.kind.name == "opencl" and (static := _with_static_shared_memory(mod)) is not mod:
         mod, static_kib = static, None
     mod, options = _asynchronous(mod, target, asynchronous)
@@ -366,9 +366,9 @@ def _read_tensor_maps(main: Any) -> dict[str, TensorMap]:
 
 def _read_tensor_map(data: Any, *numbers: Any, attrs: Any) -> TensorMap:
     """From the arguments of cuTensorMapEncodeTiled, which name the innermost dimension first."""
-    numbers, rank = [int(n) for n in numbers], int(attrs.rank)
+    rank, values = int(attrs.rank), tuple(int(n) for n in numbers)
     shape, strides, box, steps = (
-        tuple(numbers[k * rank - (k > 1) : (k + 1) * rank - (k > 0)]) for k in range(4)
+        values[k * rank - (k > 1) : (k + 1) * rank - (k > 0)] for k in range(4)
     )
     itemsize = tvm.DataType(attrs.descriptor_dtype).itemsize
     dense = tuple(itemsize * math.prod(shape[: k + 1]) for k in range(rank - 1))

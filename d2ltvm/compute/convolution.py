@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from tvm import te, tirx
 
 from d2ltvm.compute.ops import whole
@@ -182,10 +183,10 @@ def conv_in_tiles(
     X, K, plain, _ = conv(oc, ic, nh, nw, kh, kw, ph, pw, sh, sw)
     oc, oh, ow = (int(size) for size in plain.shape)
     ic, nh, nw, kh, kw, ph, pw, sh, sw = map(int, (ic, nh, nw, kh, kw, ph, pw, sh, sw))
-    tile = tuple(tile) if isinstance(tile, tuple | list) else (tile,)
-    if len(tile) != 4:
-        raise ValueError(f"tile is {tile}; expected four sizes: of oc, ic, rows and columns")
-    sizes = [whole(f"a size of tile = {tile}", size) for size in tile]
+    four = tuple(tile) if isinstance(tile, tuple | list) else (tile,)
+    if len(four) != 4:
+        raise ValueError(f"tile is {four}; expected four sizes: of oc, ic, rows and columns")
+    sizes = [whole(f"a size of tile = {four}", size) for size in four]
     OC, IC, OH, OW = (-(-n // t) * t for n, t in zip((oc, ic, oh, ow), sizes, strict=True))
     zero = tirx.const(0.0, X.dtype)
 
@@ -288,7 +289,7 @@ def conv_reference(
     for n, size, zeros, step in zip(x.shape[1:], k.shape[2:], (ph, pw), (sh, sw), strict=True):
         conv_out_size(n, size, zeros, step)
     padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, k.shape[2:], axis=(1, 2))
+    windows: Any = sliding_window_view(padded, k.shape[2:], axis=(1, 2))  # type: ignore[call-overload]
     return np.asarray(np.tensordot(k, windows[:, ::sh, ::sw], axes=((1, 2, 3), (0, 3, 4))))
 
 

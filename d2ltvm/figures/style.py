@@ -67,7 +67,7 @@ def _use_retina() -> None:
     except ImportError:
         return
     if get_ipython() is not None:
-        set_matplotlib_formats("retina")
+        set_matplotlib_formats("retina")  # type: ignore[no-untyped-call]
 
 
 def line(k: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Specifications per Compute Capability"; `Chip.sources` names them by their keys 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from d2ltvm.system import devices
@@ -153,7 +153,7 @@ def sm_count(default: str = "H200") -> int:
 def table(names: Iterable[str] = tuple(CHIPS)) -> str:
     """The data sheets side by side, as a Markdown table."""
     chips = [chip(name) for name in names]
-    rows = (
+    rows: tuple[tuple[str, Callable[[Chip], object]], ...] = (
         ("Architecture", lambda c: c.architecture),
         ("Compute capability", lambda c: c.capability),
         ("Multiprocessors (SM)", lambda c: c.sms),

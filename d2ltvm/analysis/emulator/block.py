@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from d2ltvm.analysis import accesses, index_exprs
+from d2ltvm.analysis import accesses
 from d2ltvm.analysis.emulator import arithmetic
 from d2ltvm.analysis.emulator.arithmetic import Array, Value
 
@@ -182,7 +182,7 @@ class Block:
         return ~self.value(node.a)
 
     def _value_Select(self, node: Node) -> Value:
-        return self._choice(*index_exprs.choice(node))
+        return self._choice(node.condition, node.true_value, node.false_value)
 
     def _both(self, node: Node, wanted: bool) -> Value:
         """`a and b`, or `a or b`: as in C, b is worked out only where it matters."""
