@@ -60,7 +60,7 @@ def test_tiles_that_do_not_divide_the_kernel_are_named():
 
 @pytest.mark.parametrize("tile", [(0, 1, 1, 1), (1, 1, 1, 1.5)])
 def test_tiles_are_positive_integers(tile):
-    with pytest.raises(ValueError, match=r"a size of tile = .* is .*; a positive integer"):
+    with pytest.raises(ValueError, match=r"a size of tile = .* is .*; expected a positive integer"):
         d2ltvm.conv_in_tiles(4, 4, 8, 8, 3, 3, tile=tile)
 
 
