@@ -301,6 +301,25 @@ def test_without_a_gpu_convolutions_are_not_timed_as_if_there_were_one():
         d2ltvm.bench_batched({"a": conv_hwcn}, (6, 4, 3, 5, 3, 1, 1))
 
 
+@pytest.mark.parametrize("clock", ["graph", "burst", "sustained", "stream"])
+def test_without_a_gpu_its_clocks_say_so_in_one_line(clock, monkeypatch):
+    monkeypatch.setenv("D2LTVM_NO_CUDA", "1")
+    add = {"add": lambda a, b, c: lambda: np.add(a, b, out=c)}
+    with pytest.raises(
+        d2ltvm.MissingError, match=r"GPU is hidden .*; what still works: clock='host'"
+    ):
+        d2ltvm.bench_together([64], add, clock=clock)
+    assert d2ltvm.bench_together([64], add, clock="host").at("add", 64) > 0
+
+
+def test_without_a_gpu_neither_its_time_nor_its_power_is_watched(monkeypatch):
+    monkeypatch.setenv("D2LTVM_NO_CUDA", "1")
+    with pytest.raises(d2ltvm.MissingError, match="GPU is hidden"):
+        timing.over_time(lambda: None)
+    with pytest.raises(d2ltvm.MissingError, match="GPU is hidden"), timing.watch():
+        pass
+
+
 @needs_gpu
 def test_convolutions_are_timed_beside_cudnn():
     pytest.importorskip("torch")
@@ -393,17 +412,22 @@ def fake_nvidia_smi(folder, lines):
     program.chmod(0o755)
 
 
-def test_watch_gives_clock_and_power_and_leaves_out_what_it_cannot_read(tmp_path, monkeypatch):
-    fake_nvidia_smi(tmp_path, ["1980, 312.50", "[N/A], 300", "1755, 698.1", "17"])
+@pytest.fixture
+def gpu(monkeypatch):
+    """As if there were a GPU, which says where it is on the bus."""
+    monkeypatch.setattr(timing.devices, "has_cuda", lambda: True)
     monkeypatch.setattr(timing, "cuda", lambda *args: b"0000:19:00.0\0\0\0\0")
+
+
+def test_watch_gives_clock_and_power_and_leaves_out_what_it_cannot_read(gpu, tmp_path, monkeypatch):
+    fake_nvidia_smi(tmp_path, ["1980, 312.50", "[N/A], 300", "1755, 698.1", "17"])
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with timing.watch() as samples:
         time.sleep(0.3)
     assert samples == [(1980.0, 312.5), (1755.0, 698.1)]
 
 
-def test_watch_without_nvidia_smi_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(timing, "cuda", lambda *args: b"0000:19:00.0")
+def test_watch_without_nvidia_smi_says_so(gpu, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(d2ltvm.MissingError, match="nvidia-smi"), timing.watch():
         pass

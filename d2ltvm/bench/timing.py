@@ -24,6 +24,7 @@ from typing import Any
 
 from d2ltvm.bench.measurement import Clock, as_clocks, legends
 from d2ltvm.errors import MissingError
+from d2ltvm.system import devices
 
 ROUNDS = 7
 
@@ -71,7 +72,7 @@ def time_together(
 
     Raises:
         ValueError: `clock` or `rounds` is not as above.
-        MissingError: cuda-bindings is not installed, which the GPU's clocks need.
+        MissingError: there is no GPU, or no cuda-bindings, which all clocks but 'host' need.
     """
     if rounds < 1:
         raise ValueError(f"rounds is {rounds!r}; expected a positive integer")
@@ -99,6 +100,7 @@ def _time(runs: Mapping[Any, Run], clock: str, rounds: int) -> dict[Any, Timing]
 @contextlib.contextmanager
 def cuda_stream() -> Iterator[int]:
     """A CUDA stream of our own, current for TVM and, where it is loaded, for PyTorch."""
+    devices.need_cuda("clock='host'")
     import tvm
     import tvm_ffi
 
@@ -158,6 +160,7 @@ def over_time(run: Run, seconds: float = 4.0, step: float = 0.1, rest: float = 1
 
     Raises:
         ValueError: `step` is less, or `seconds` less than one step.
+        MissingError: as for `time_together`.
     """
     if step < 0.01:
         raise ValueError(f"step is {step!r}; expected 0.01 s or more")
@@ -190,8 +193,9 @@ def watch(milliseconds: int = 100) -> Iterator[list[tuple[float, float]]]:
         and the power in W, as nvidia-smi gives them. Power is its mean over the last second.
 
     Raises:
-        MissingError: nvidia-smi is not there.
+        MissingError: there is no GPU, or no nvidia-smi.
     """
+    devices.need_cuda("clock='host'")
     samples: list[tuple[float, float]] = []
     gpu = cuda("cudaDeviceGetPCIBusId", 16, 0)
     gpu = gpu.decode() if isinstance(gpu, bytes) else gpu

@@ -100,6 +100,17 @@ def capability() -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
+def need_cuda(still: str = "target='opencl', and CUDA source for any 'sm_…'") -> None:
+    """Raise a MissingError where there is no NVIDIA GPU; `still` is what works without one."""
+    if has_cuda():
+        return
+    problem, command = "the GPU is hidden by D2LTVM_NO_CUDA", "unset D2LTVM_NO_CUDA"
+    if not colab.hidden():
+        problem = driver_problem(driver_version()) or "the driver is there, but TVM sees no GPU"
+        command = "a machine with an NVIDIA GPU and `sudo apt-get install nvidia-driver-580`"
+    raise MissingError(problem, still, command)
+
+
 def need_ampere(arch: str | None = None) -> None:
     """Raise a MissingError where the GPU, or an architecture, is older than compute capability 8.0.
 
@@ -207,8 +218,7 @@ def as_target(target: Any = None) -> Any:
     if isinstance(target, tvm.target.Target):
         return target
     if target == "cuda":
-        if not has_cuda():
-            raise _no_cuda()
+        need_cuda()
         return tvm.target.Target("cuda", host="llvm")
     if target == "opencl":
         opencl_device()
@@ -232,8 +242,7 @@ def describe_device() -> dict[str, str]:
     Raises:
         MissingError: this machine has no GPU that TVM can use.
     """
-    if not has_cuda():
-        raise _no_cuda()
+    need_cuda()
     version = driver_version()
     driver = colab.dotted(version) if version else "unknown"
     return {"name": tvm.cuda(0).device_name, "driver": driver, "cuda": _cuda_version()}
@@ -255,15 +264,6 @@ def _cuda_version() -> str:
 
     error, number = driver.cuDriverGetVersion()
     return f"{number // 1000}.{number % 1000 // 10}" if int(error) == 0 else "unknown"
-
-
-def _no_cuda() -> MissingError:
-    if colab.hidden():
-        problem, command = "the GPU is hidden by D2LTVM_NO_CUDA", "unset D2LTVM_NO_CUDA"
-    else:
-        problem = driver_problem(driver_version()) or "the driver is there, but TVM sees no GPU"
-        command = "a machine with an NVIDIA GPU and `sudo apt-get install nvidia-driver-580`"
-    return MissingError(problem, "target='opencl', and CUDA source for any 'sm_…'", command)
 
 
 def _no_opencl(problem: str) -> MissingError:
