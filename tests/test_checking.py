@@ -5,7 +5,7 @@ import pytest
 
 import d2ltvm
 from d2ltvm import schedules
-from d2ltvm.compiler.lowering import Param
+from d2ltvm.compiler.launches import Param
 
 
 class Fake:

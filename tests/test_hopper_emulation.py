@@ -10,7 +10,7 @@ from d2ltvm import hopper
 from d2ltvm.analysis.emulator import warpgroups
 from d2ltvm.analysis.emulator.warpgroups import SynchronizationError
 from d2ltvm.compiler import lowering
-from d2ltvm.compiler.lowering import TensorMap
+from d2ltvm.compiler.launches import TensorMap
 from d2ltvm.hopper import tiles
 from d2ltvm.hopper.patch import changed
 

@@ -220,10 +220,10 @@ def test_an_element_type_that_the_device_lacks():
 
 
 def test_what_the_opencl_compiler_refuses_is_said_in_one_line(monkeypatch):
-    from d2ltvm.compiler import lowering
+    from d2ltvm.compiler import launches
 
     source = "__kernel void main_kernel(__global float* A) { A[0] = nothing; }"
-    monkeypatch.setattr(lowering.Lowered, "source", property(lambda self: source))
+    monkeypatch.setattr(launches.Lowered, "source", property(lambda self: source))
     with pytest.raises(RuntimeError, match=r"refuses the kernel: .*nothing") as caught:
         d2ltvm.build(small(), "opencl")
     assert "\n" not in str(caught.value)

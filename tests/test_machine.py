@@ -9,7 +9,7 @@ from tvm import te
 import d2ltvm
 from d2ltvm import schedules
 from d2ltvm.analysis import accesses, coalescing, sass, sass_interpreter
-from d2ltvm.compiler import lowering
+from d2ltvm.compiler import launches, lowering
 
 
 def counts(table):
@@ -97,7 +97,7 @@ def test_architectures_that_are_not_followed_are_named():
 
 
 HEAD = ".text.main_kernel:\n"
-LAUNCH = lowering.Launch("main_kernel", (3, 2, 1), (8, 4, 2), ("A", "B"))
+LAUNCH = launches.Launch("main_kernel", (3, 2, 1), (8, 4, 2), ("A", "B"))
 
 
 def run(*lines):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from d2ltvm.analysis import index_exprs
 from d2ltvm.analysis.accesses import Site, Walk
 from d2ltvm.analysis.index_exprs import Sum
-from d2ltvm.compiler.lowering import Launch
+from d2ltvm.compiler.launches import Launch
 
 WARP = 32
 LINE = 128  # bytes of a line of the L1 cache. Source: as for the sector
@@ -29,7 +29,7 @@ class Launched:
 
     Args:
         walk: a `accesses.Walk` over the kernel.
-        launch: its `lowering.Launch`.
+        launch: its `launches.Launch`.
     """
 
     def __init__(self, walk: Walk, launch: Launch) -> None:

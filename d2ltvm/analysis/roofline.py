@@ -8,6 +8,7 @@ from typing import Any
 from d2ltvm.analysis import traffic
 from d2ltvm.analysis.occupancy import Occupancy, occupancy
 from d2ltvm.compiler import cubin, lowering
+from d2ltvm.compiler.launches import Launch
 from d2ltvm.system import chips, devices
 
 
@@ -29,7 +30,7 @@ class Report:
     """
 
     chip: chips.Chip
-    launch: lowering.Launch
+    launch: Launch
     resources: cubin.Resources
     occupancy: Occupancy
     shared: int

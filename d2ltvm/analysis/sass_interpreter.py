@@ -17,7 +17,7 @@ import numpy as np
 from d2ltvm.analysis import sass
 from d2ltvm.analysis.coalescing import BANKS, LINE, WARP, WORD, Array, sectors
 from d2ltvm.analysis.sass import Instruction
-from d2ltvm.compiler.lowering import Launch
+from d2ltvm.compiler.launches import Launch
 
 U32, U64, S64 = np.uint32, np.uint64, np.int64
 # Where a kernel's arguments begin in constant bank 0, by the beginning of the architecture's name.
@@ -37,7 +37,7 @@ class Machine:
 
     Args:
         instructions: those of `sass.needed`.
-        launch: the `lowering.Launch`.
+        launch: the `launches.Launch`.
         blocks: an array with blockIdx.x, .y and .z in a row for each block to run.
         arch: such as 'sm_90', which decides where arguments are passed.
     """

@@ -16,7 +16,7 @@ from d2ltvm.analysis import accesses, coalescing, sass, sass_interpreter
 from d2ltvm.analysis.accesses import Site, Walk
 from d2ltvm.analysis.coalescing import Array, Launched
 from d2ltvm.compiler import cubin, lowering
-from d2ltvm.compiler.lowering import Lowered
+from d2ltvm.compiler.launches import Lowered
 from d2ltvm.system import devices
 
 Config = dict[str, Any] | None
@@ -154,7 +154,7 @@ def _as_written(sch: Any, config: Config = None) -> Lowered:
 
 
 def compiled(lowered: Lowered, arch: str, code: bytes | None = None) -> Table:
-    """`traffic` of a `lowering.Lowered`, from its machine code: a cubin, or compiled here."""
+    """`traffic` of a `launches.Lowered`, from its machine code: a cubin, or compiled here."""
     if len(lowered.launches) != 1:
         names = ", ".join(launch.name for launch in lowered.launches)
         raise NotImplementedError(f"machine code of several kernels: {names}")
@@ -189,7 +189,7 @@ def _refuse_what_takes_too_long(launched: Launched) -> None:
 
 
 def of_lowered(lowered: Lowered) -> Table:
-    """`traffic` of a `lowering.Lowered`, for a target of kind cuda or opencl."""
+    """`traffic` of a `launches.Lowered`, for a target of kind cuda or opencl."""
     found: Counts = {}
     for launched in _launched(lowered):
         for site in _executed(launched.walk):

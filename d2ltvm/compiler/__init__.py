@@ -1,7 +1,8 @@
 """From a schedule to something that runs, by TVM, and to machine code without a GPU.
 
-Begin with `kernel`: `build` and what it returns. `lowering` reads off launches; before it, `names`
-tells tensors apart, `checks` and `bounds` refuse what would not run. `opencl` runs kernels on the
-processor, `cubin` calls NVRTC and the disassembler, `printing` cuts sources down to what one
-looks at, `verify` compares results with NumPy in float64.
+Begin with `kernel`: `build` and what it returns. `lowering` has TVM lower a schedule, `launches`
+reads off what is launched; before them, `names` tells tensors apart, `checks` and `bounds` refuse
+what would not run. `opencl` runs kernels on the processor, `cubin` calls NVRTC and the
+disassembler, `printing` cuts sources down to what one looks at, `verify` compares results with
+NumPy in float64.
 """

@@ -7,7 +7,8 @@ import numpy as np
 import tvm
 
 from d2ltvm.compiler import cubin, opencl
-from d2ltvm.compiler.lowering import Param, architecture, as_module, lower
+from d2ltvm.compiler.launches import Param
+from d2ltvm.compiler.lowering import architecture, as_module, lower
 from d2ltvm.compiler.printing import kernel_code
 from d2ltvm.errors import MissingError
 from d2ltvm.system import devices, threads

@@ -1,8 +1,6 @@
-"""What a schedule becomes once TVM has lowered it: parameters, launches, and where they stand."""
+"""Lowers a schedule by TVM's passes: which of them, with which options, for which target."""
 
-import math
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
@@ -10,94 +8,9 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from d2ltvm.compiler import bounds, checks, names
 from d2ltvm.compiler.ir import find
+from d2ltvm.compiler.launches import Lowered, Param, read, read_tensor_maps
 from d2ltvm.errors import MissingError
 from d2ltvm.system import devices
-
-DEPENDENT = "tirx.use_programtic_dependent_launch"  # of a launch; the spelling is TVM's
-
-
-@dataclass(frozen=True)
-class Param:
-    """A tensor that the kernel takes: `name`, `shape`, `dtype`, and whether it is an `output`."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    output: bool
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensor."""
-        return math.prod(self.shape) * int(tvm.DataType(self.dtype).itemsize)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch.
-
-    Attributes:
-        name: the kernel's name in the source.
-        grid: blocks along x, y and z.
-        block: threads of a block along x, y and z.
-        args: names of the tensors it is called with, in the order of its signature.
-        shared: bytes of shared memory that a block is given at its launch, in scope `shared.dyn`.
-        dependent: whether it is a programmatic dependent launch, which may begin before the kernel
-            before it has ended.
-    """
-
-    name: str
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    args: tuple[str, ...]
-    shared: int = 0
-    dependent: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.name}: grid {self.grid}, block {self.block}"
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """What TMA is told about a tensor before the launch.
-
-    Attributes:
-        tensor: name of the parameter that it is.
-        shape: how TMA sees it, the outermost dimension first, as for `box`.
-        box: what it copies at once.
-        dtype: of its elements.
-        swizzled: whether rows of 128 bytes are swizzled in shared memory, or not at all.
-        simple: whether elements lie next to each other, and are swizzled as above.
-    """
-
-    tensor: str
-    shape: tuple[int, ...]
-    box: tuple[int, ...]
-    dtype: str
-    swizzled: bool
-    simple: bool
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A compiled schedule: the executable, its parameters, its launches and their temporaries.
-
-    `device_functions` are the kernels as IR, `tensor_maps` what they are called with by TMA: a
-    `TensorMap` each, both by name.
-    """
-
-    executable: Any
-    params: tuple[Param, ...]
-    launches: tuple[Launch, ...]
-    temporaries: tuple[Param, ...]
-    device_functions: dict[str, Any]
-    tensor_maps: dict[str, TensorMap] = field(default_factory=dict)
-
-    @property
-    def source(self) -> str:
-        """The CUDA or OpenCL source; the LLVM IR for a CPU target."""
-        imports = self.executable.mod.imports
-        mod = self.executable.mod
-        return str(imports[0].inspect_source() if imports else mod.inspect_source("ll"))
 
 
 def lower(
@@ -145,9 +58,9 @@ def lower(
             executable = tvm.compile(mod, target=target, tir_pipeline=PIPELINE if warp else "s_tir")
         except Exception as error:
             if capture.mod:  # too much of something is said better here than by the CUDA compiler
-                _read(capture.mod, target, static_kib)
+                read(capture.mod, target, static_kib)
             raise _explained(error) from error
-    launches, temporaries, kernels = _read(capture.mod, target, static_kib)
+    launches, temporaries, kernels = read(capture.mod, target, static_kib)
     if warp:
         kernels = {n: _lower_warp_memory(tvm.IRModule({n: f}))[n] for n, f in kernels.items()}
     return Lowered(executable, params, launches, temporaries, kernels)
@@ -182,8 +95,8 @@ def _lower_tile_kernel(mod: Any, target: Any, config: dict[str, Any]) -> Lowered
     capture = _AfterSplit()
     with tvm.transform.PassContext(config=config, instruments=[capture]):
         executable = tvm.compile(mod, target=target, tir_pipeline="tirx")
-    maps = _read_tensor_maps(capture.mod["main"])
-    return Lowered(executable, parameters(mod), *_read(capture.mod, target), maps)
+    maps = read_tensor_maps(capture.mod["main"])
+    return Lowered(executable, parameters(mod), *read(capture.mod, target), maps)
 
 
 PIPELINE = "d2ltvm"  # TVM's, with the pass below in place of its LowerWarpMemory
@@ -320,81 +233,6 @@ class _AfterSplit:
     def run_after_pass(self, mod: Any, info: Any) -> None:
         if info.name == "tirx.SplitHostDevice":
             self.mod = mod
-
-
-def _read_host(main: Any) -> tuple[tuple[Launch, ...], tuple[Param, ...]]:
-    """Launches of the host function, and the buffers it allocates for them."""
-    temporaries = tuple(_temporary(alloc.buffer) for alloc in find(main.body, "AllocBuffer"))
-    views = {  # the same data under another name
-        d.buffer.name: d.data.args[0].name
-        for d in find(main.body, "DeclBuffer")
-        if getattr(getattr(d.data, "op", None), "name", "") == "tirx.buffer_data"
-    }
-    calls = checks.launches(main)
-    return tuple(_read_launch(call, views) for call in calls), temporaries
-
-
-def _temporary(buffer: Any) -> Param:
-    return Param(buffer.name, tuple(int(s) for s in buffer.shape), str(buffer.dtype), True)
-
-
-def _read_launch(call: Any, views: dict[str, str]) -> Launch:
-    tags = list(call.attrs.launch_params)
-    axes = [tag for tag in tags if tag != DEPENDENT]  # that one has no value
-    name, args = call.args[0].value, list(call.args[1:])
-    extents = dict(zip(axes, (int(a) for a in args[len(args) - len(axes) :]), strict=True))
-    return Launch(
-        name=name,
-        grid=tuple(extents.get(f"blockIdx.{d}", 1) for d in "xyz"),
-        block=tuple(extents.get(f"threadIdx.{d}", 1) for d in "xyz"),
-        args=tuple(views.get(_named(a), _named(a)) for a in args[: len(args) - len(axes)]),
-        shared=extents.get("tirx.use_dyn_shared_memory", 0),
-        dependent=DEPENDENT in tags,
-    )
-
-
-def _named(argument: Any) -> str:
-    """The name of what a kernel is called with: the data of a tensor, or TMA's map of one."""
-    return str(argument.name if hasattr(argument, "name") else argument.args[0].name)
-
-
-def _read_tensor_maps(main: Any) -> dict[str, TensorMap]:
-    """Each `TensorMap` that a host function makes, by the name of its variable."""
-    calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.tensormap_encode_tiled"]
-    return {call.args[0].name: _read_tensor_map(*call.args[1:], attrs=call.attrs) for call in calls}
-
-
-def _read_tensor_map(data: Any, *numbers: Any, attrs: Any) -> TensorMap:
-    """From the arguments of cuTensorMapEncodeTiled, which name the innermost dimension first."""
-    rank, values = int(attrs.rank), tuple(int(n) for n in numbers)
-    shape, strides, box, steps = (
-        values[k * rank - (k > 1) : (k + 1) * rank - (k > 0)] for k in range(4)
-    )
-    itemsize = tvm.DataType(attrs.descriptor_dtype).itemsize
-    dense = tuple(itemsize * math.prod(shape[: k + 1]) for k in range(rank - 1))
-    simple = strides == dense and set(steps) == {1} and attrs.swizzle in (0, 3)
-    return TensorMap(
-        tensor=_named(data.args[0]),
-        shape=shape[::-1],
-        box=box[::-1],
-        dtype=str(attrs.descriptor_dtype),
-        swizzled=bool(attrs.swizzle),
-        simple=simple,
-    )
-
-
-def _read(
-    mod: Any, target: Any, static_kib: int | None = checks.STATIC_SHARED_KIB
-) -> tuple[tuple[Launch, ...], tuple[Param, ...], dict[str, Any]]:
-    """Launches, temporaries, and kernels by name, of a module whose host and device are apart."""
-    if target.kind.name != "llvm":
-        checks.host(mod["main"])
-    launches, temporaries = _read_host(mod["main"])
-    kernels = {launch.name: mod[launch.name] for launch in launches}
-    for launch in launches:
-        checks.limits(launch)
-        checks.shared(launch, kernels[launch.name], target, static_kib)
-    return launches, temporaries, kernels
 
 
 def _explained(error: Exception) -> Exception:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from d2ltvm.compiler.lowering import Lowered
+from d2ltvm.compiler.launches import Lowered
 from d2ltvm.errors import MissingError
 from d2ltvm.system.devices import opencl_device
 
@@ -21,7 +21,7 @@ class Program:
     """A compiled OpenCL program and the buffers its kernels pass to each other.
 
     Args:
-        lowered: a `d2ltvm.compiler.lowering.Lowered` for an OpenCL target.
+        lowered: a `d2ltvm.compiler.launches.Lowered` for an OpenCL target.
     """
 
     def __init__(self, lowered: Lowered) -> None:

@@ -7,7 +7,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import ComposeLayout, S, TileLayout
 
-from d2ltvm.compiler.lowering import DEPENDENT
+from d2ltvm.compiler.launches import DEPENDENT
 from d2ltvm.hopper.planning import (
     DEPTH,
     ROWS,

@@ -8,14 +8,8 @@ import numpy as np
 from d2ltvm.analysis.emulator.arithmetic import Array
 from d2ltvm.analysis.emulator.tensorcores import Warps
 from d2ltvm.compiler.kernel import build
-from d2ltvm.compiler.lowering import (
-    Launch,
-    Lowered,
-    architecture,
-    as_module,
-    is_tile_kernel,
-    lower,
-)
+from d2ltvm.compiler.launches import Launch, Lowered
+from d2ltvm.compiler.lowering import architecture, as_module, is_tile_kernel, lower
 from d2ltvm.system import devices
 
 

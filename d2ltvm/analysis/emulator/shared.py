@@ -11,7 +11,7 @@ import numpy as np
 
 from d2ltvm import layouts
 from d2ltvm.analysis.emulator.arithmetic import Array
-from d2ltvm.compiler.lowering import TensorMap
+from d2ltvm.compiler.launches import TensorMap
 
 Ready = Callable[[], bool]
 Corner = tuple[int, ...]

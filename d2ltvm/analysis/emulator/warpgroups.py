@@ -31,7 +31,7 @@ from d2ltvm.analysis.emulator.shared import (
     SynchronizationError,
     Turns,
 )
-from d2ltvm.compiler.lowering import Lowered
+from d2ltvm.compiler.launches import Lowered
 
 THREADS = 128  # of a warpgroup
 IGNORED = ("setmaxnreg", "fence_proxy", "wgmma_fence")
@@ -51,7 +51,7 @@ class Pointer(NamedTuple):
 
 
 def run(lowered: Lowered, arrays: dict[str, Array]) -> None:
-    """Run a `lowering.Lowered` of a TIRx kernel; `arrays` by the names of its parameters.
+    """Run a `launches.Lowered` of a TIRx kernel; `arrays` by the names of its parameters.
 
     Raises:
         SynchronizationError: nobody can go on, or not everything that was begun is waited for.
