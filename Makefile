@@ -68,9 +68,10 @@ validate: $(STAMP)  ## on a GPU: hold the access analyser against the hardware's
 sanitize: $(STAMP)  ## on an H100 or H200: look for races and wrong accesses in its kernels
 	@PYTHONPATH=. D2LTVM_RECORD=1 $(BIN)/python tools/sanitize.py
 
-numbers: $(STAMP)  ## write the numbers in the text, and README's picture, anew from the records
+numbers: $(STAMP)  ## write the numbers in the text, and pictures, anew from the records
 	@$(BIN)/python tools/prose_numbers.py --fix
 	@$(BIN)/python tools/scoreboard_picture.py
+	@$(BIN)/python tools/number_picture.py
 
 format: $(STAMP)  ## format code, notebooks too
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
