@@ -46,6 +46,7 @@ def main() -> None:
 
 def drawn() -> Any:
     """The figure: boxes below each other, arrows between, and the test's way back."""
+    from matplotlib import patches
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
@@ -55,7 +56,9 @@ def drawn() -> Any:
         y = 3.9 - 1.2 * k
         colour = ORANGE if k == len(ARROWS) else BLUE
         axes.add_patch(
-            plt.Rectangle((0.1, y), 6.3, 0.62, facecolor="white", edgecolor=colour, linewidth=1.5)
+            patches.Rectangle(
+                (0.1, y), 6.3, 0.62, facecolor="white", edgecolor=colour, linewidth=1.5
+            )
         )
         axes.text(0.25, y + 0.43, name, fontsize=10, weight="bold", color=colour, va="center")
         axes.text(0.25, y + 0.17, thing, fontsize=9, family="monospace", va="center")
