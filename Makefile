@@ -15,7 +15,7 @@ CHECK ?=
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env book test quick cold new-chapter cells notebooks record validate sanitize numbers format lint dist doctor bench clean
+.PHONY: mutate help env book test quick cold new-chapter cells notebooks record validate sanitize numbers format lint dist doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -67,6 +67,9 @@ validate: $(STAMP)  ## on a GPU: hold the access analyser against the hardware's
 
 sanitize: $(STAMP)  ## on an H100 or H200: look for races and wrong accesses in its kernels
 	@PYTHONPATH=. D2LTVM_RECORD=1 $(BIN)/python tools/sanitize.py
+
+mutate: $(STAMP)  ## break the package in many small ways, and see that the tests notice
+	@$(BIN)/python tools/mutate.py $(FILES)
 
 numbers: $(STAMP)  ## write the numbers in the text, and pictures, anew from the records
 	@$(BIN)/python tools/prose_numbers.py --fix

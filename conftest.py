@@ -27,3 +27,18 @@ def _start_without_pytest(self, **arguments):
 
 
 jupyter_client.manager.KernelManager.start_kernel = _start_without_pytest
+
+# Kernels emulated thread by thread, random ones, and whole processes: each test takes seconds.
+SLOW = (
+    *("test_hopper", "test_hopper_emulation", "test_hopper_float32", "test_hopper_layers"),
+    *("test_ring", "test_ablation", "test_batched", "test_random_schedules", "test_docstrings"),
+    *("test_commands", "test_doctor", "test_tools", "test_package", "test_cache", "test_cubin"),
+    *("test_notebooks", "test_threads", "test_scoreboard"),
+)
+
+
+def pytest_collection_modifyitems(items):
+    """What `make quick` leaves out: tests of the modules in SLOW."""
+    for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker("slow")

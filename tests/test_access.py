@@ -423,3 +423,35 @@ def test_asynchronous_copies_are_counted_as_written_too():
     )
     assert plain == pipelined
     assert plain["read A"].requests == 128 * 32 // 32
+
+
+@T.prim_func(s_tir=True)
+def written_between_two_loads(
+    A: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32"), D: T.Buffer((64,), "float32")
+):
+    for tx in T.thread_binding(64, thread="threadIdx.x"):
+        with T.sblock("before"):
+            i = T.axis.spatial(64, tx)
+            C[i] = A[i]
+        with T.sblock("written"):
+            i = T.axis.spatial(64, tx)
+            A[63 - i] = T.float32(2)
+        with T.sblock("after"):
+            i = T.axis.spatial(64, tx)
+            D[i] = A[i]
+
+
+def test_what_was_written_since_is_loaded_again():
+    (reads,) = [
+        t for t in d2ltvm.traffic(written_between_two_loads) if (t.kind, t.tensor) == ("read", "A")
+    ]
+    assert reads.requests == 2 * 2  # by two warps: once before the write, and once after it
+
+
+def test_of_a_choice_each_side_is_loaded_where_it_is_taken():
+    A, B = (te.placeholder((64,), name=name) for name in "AB")
+    C = te.compute((64,), lambda i: te.if_then_else(i < 32, A[i], B[i]), name="C")
+    sch = d2ltvm.schedule([A, B, C])
+    sch.bind(sch.get_loops(sch.get_sblock("C"))[0], "threadIdx.x")
+    found = {t.tensor: t.requests for t in d2ltvm.traffic(sch) if t.kind == "read"}
+    assert found == {"A": 1, "B": 1}

@@ -121,6 +121,7 @@ def test_threads_know_where_they_are():
 
 A, B, HIGH = 0x9E3779B9, 0xFFFFFFF0, 0x80000001
 ARITHMETIC = [
+    ("IADD3 R3, R0, -R1, RZ", A - B),
     ("IMAD R3, R0, R1, R2", A * B + HIGH),
     ("IMAD.HI R3, R0, R1, RZ", (A - 2**32) * (B - 2**32) >> 32),
     ("IMAD.HI.U32 R3, R0, R1, RZ", A * B >> 32),
@@ -157,6 +158,29 @@ def test_predicates_are_packed_into_a_register():
     m = run("S2R R0, SR_TID.X", compare, "MOV R1, 0xff", "P2R R3, PR, R1, 0x20", "EXIT")
     assert (m.registers["R3"] == 0xDF + 0x20 * (m.registers["R0"] > 3)).all()
     assert len(set(m.registers["R3"])) == 2
+
+
+def test_a_comparison_has_a_second_result_that_is_the_opposite():
+    m = run("S2R R0, SR_TID.X", "ISETP.GT.U32.AND P5, P6, R0, 0x3, PT", "EXIT")
+    above = m.registers["R0"] > 3
+    assert (m.predicates["P5"] == above).all() and (m.predicates["P6"] == ~above).all()
+    assert above.any() and not above.all()
+
+
+def test_a_guard_may_be_negated():
+    m = run(
+        "S2R R0, SR_TID.X", "ISETP.GT.U32.AND P0, PT, R0, 0x3, PT", "MOV R1, RZ",
+        "@P0 MOV R1, 0x1", "MOV R2, RZ", "@!P0 MOV R2, 0x1", "EXIT",
+    )  # fmt: skip
+    assert (m.registers["R1"] == (m.registers["R0"] > 3)).all()
+    assert (m.registers["R2"] == (m.registers["R0"] <= 3)).all()
+
+
+def test_lanes_beyond_the_block_do_nothing():
+    text = HEAD + "        /*0000*/                   EXIT ;\n"
+    launch = launches.Launch("main_kernel", (1, 1, 1), (40, 1, 1), ())
+    m = sass_interpreter.Machine(sass.parse(text), launch, np.array([[0, 0, 0]]), "sm_90")
+    assert m.alive.tolist() == [True] * 40 + [False] * 24
 
 
 @pytest.mark.parametrize("line, expected", ARITHMETIC, ids=lambda v: str(v)[:30])

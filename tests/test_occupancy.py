@@ -11,6 +11,7 @@ CASES = [
     ("H200", 256, 64, 0, 4, "registers"),
     ("H200", 256, 128, 0, 2, "registers"),
     ("H200", 256, 33, 0, 6, "registers"),  # 40 a thread, 51 warps, of which 48 in equal parts
+    ("H200", 96, 33, 0, 16, "registers"),  # 51 warps would be 17 blocks
     ("H200", 32, 16, 0, 32, "blocks"),
     ("H200", 128, 32, 48 * 1024, 4, "shared memory"),  # 49 KiB each of 228
     ("H200", 128, 32, 227 * 1024, 1, "shared memory"),
