@@ -122,6 +122,7 @@ def test_threads_know_where_they_are():
 A, B, HIGH = 0x9E3779B9, 0xFFFFFFF0, 0x80000001
 ARITHMETIC = [
     ("IADD3 R3, R0, -R1, RZ", A - B),
+    ("IMAD R3, R0, -R1, R2", HIGH - A * B),
     ("IMAD R3, R0, R1, R2", A * B + HIGH),
     ("IMAD.HI R3, R0, R1, RZ", (A - 2**32) * (B - 2**32) >> 32),
     ("IMAD.HI.U32 R3, R0, R1, RZ", A * B >> 32),

@@ -75,7 +75,7 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("return math.ceil(value / piece) * piece", "return value // piece * piece"),
     ],
     ("analysis/emulator/tensorcores.py", "test_batched.py -k emulated"): [
-        ("row, column = column, row", "row, column = row, column[:, ::-1]"),
+        ("row * int(self.value(stride)) + column", "row * int(self.value(stride)) + row"),
         ("many = 2 * int(number.value)", "many = int(number.value)"),
         ("if turned.value:", "if not turned.value:"),
     ],
