@@ -86,7 +86,8 @@ def occupancy(
     blocks = limits[limit]
     waves = None
     if grid is not None:
-        sizes = [_integer("grid", size, 1, None, chip.name) for size in np.atleast_1d(grid)]
+        given = np.atleast_1d(grid).tolist()
+        sizes = [_integer("grid", size, 1, None, chip.name) for size in given]
         waves = math.prod(sizes) / (blocks * chip.sms) if blocks else None
     return Occupancy(blocks, blocks * warps, blocks * warps * WARP / chip.max_threads, limit, waves)
 
