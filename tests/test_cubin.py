@@ -413,7 +413,6 @@ def sources():
     yield generated(product.matmul_nt(512, 512, 512), "sm_90a"), "sm_90a"
 
 
-@pytest.mark.slow
 def test_light_headers_make_the_code_that_tvm_makes():
     for source, arch in sources():
         light = nvrtc._compile(*nvrtc.lighter(source), arch)
