@@ -9,6 +9,7 @@ from . import (
     bench as bench,
     compiler as compiler,
     compute as compute,
+    explore as explore,
     figures as figures,
     hopper as hopper,
     layouts as layouts,

@@ -23,8 +23,8 @@ DISTRIBUTIONS = {
     "tvm": "apache-tvm",
     "tvm_ffi": "apache-tvm-ffi",
 }
-# PyTorch is the reader's to choose; Colab and Jupyter bring the others.
-NOT_ASKED_FOR = {"torch", "google", "IPython", "matplotlib_inline"}
+# PyTorch is the reader's to choose; Colab, Jupyter and anywidget bring the others.
+NOT_ASKED_FOR = {"torch", "google", "IPython", "matplotlib_inline", "traitlets"}
 HOSTED = sorted((book.ROOT / ".github").rglob("*.yml"))
 
 

@@ -38,7 +38,7 @@ print(len(names))
 def expected() -> set[str]:
     """What a wheel has to hold, by the names it has there."""
     package = book.ROOT / "d2ltvm"
-    kinds = ("*.py", "*.pyi", "*.mplstyle", "py.typed")
+    kinds = ("*.py", "*.pyi", "*.mplstyle", "*.js", "*.css", "py.typed")
     files = [path for kind in kinds for path in package.rglob(kind)]
     files += [p for p in (package / "compiler" / "light_headers").rglob("*") if p.is_file()]
     names = {path.relative_to(book.ROOT).as_posix() for path in files}

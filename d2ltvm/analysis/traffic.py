@@ -273,7 +273,33 @@ def warp_request(sch: Any, tensor: str, kind: str = "read", number: int = 0) -> 
     if not (isinstance(number, (int, np.integer)) and 0 <= number < len(found)):
         names = ", ".join(sorted({f"{site.kind} {site.tensor}" for _, site in places}))
         raise ValueError(f"there is no {kind} {number} of {tensor!r}; there are: {names}")
-    launched, site = found[number]
+    return _dearest(*found[number])
+
+
+def warp_requests(sch: Any, scope: str) -> list[Request]:
+    """A request for each load and store of a scope, in the order of the code.
+
+    >>> [f"{r.kind} {r.tensor}" for r in warp_requests(matmul_shared(64, 64, 64), "shared")]
+    ['write A_shared', 'write B_shared', 'read A_shared', 'read B_shared']
+
+    Args:
+        sch: as for `traffic`.
+        scope: 'global' or 'shared'.
+
+    Returns:
+        What `warp_request` returns, of each.
+
+    Raises:
+        ValueError: `scope` is something else.
+        NotImplementedError: as for `traffic`.
+    """
+    _one_of("scope", scope, tuple(_COLUMNS))
+    every = ((m, site) for m in _launched(_as_written(sch)) for site in m.walk.sites)
+    return [_dearest(m, site) for m, site in every if site.scope == scope]
+
+
+def _dearest(launched: Launched, site: Site) -> Request:
+    """One of the requests at a site that cost most, and of those one with the most lanes."""
     return max(_requests(launched, site), key=lambda r: (r.cost, len(r.first)))
 
 

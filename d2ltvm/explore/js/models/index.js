@@ -1,0 +1,6 @@
+/** Every model by its name: arithmetic alone, held equal to the package's by tests. */
+import { addresses, swizzled } from "./bank_addresses.js";
+import { wavefronts } from "./banks.js";
+
+/** @type {Record<string, (...values: any[]) => any>} */
+export const models = { addresses, swizzled, wavefronts };

@@ -1,0 +1,19 @@
+/** The entry for notebooks: a figure as an anywidget. */
+import { explorers } from "./explorers/index.js";
+import { bring } from "./ui/live.js";
+
+/**
+ * @param {{model: {get: (key: string) => any, set: (key: string, value: any) => void,
+ *   save_changes: () => void, on: (event: string, call: () => void) => void}, el: HTMLElement}} view
+ */
+export function render({ model, el }) {
+  el.innerHTML = model.get("markup");
+  const figure = /** @type {HTMLElement} */ (el.querySelector("figure"));
+  const explorer = explorers[figure.dataset.explorer || ""];
+  const show = bring(figure, explorer, (state) => {
+    model.set("state", state);
+    model.save_changes();
+  });
+  model.on("change:state", () => show(model.get("state")));
+  if (explorer.connect) explorer.connect(figure, explorer, JSON.parse(figure.dataset.given || "null"));
+}

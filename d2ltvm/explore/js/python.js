@@ -1,0 +1,50 @@
+/** The entry for Python: still pictures, and models for the tests. */
+import { explorers } from "./explorers/index.js";
+import { models } from "./models/index.js";
+import { fieldsOf, figure } from "./ui/figure.js";
+import { values } from "./ui/fields.js";
+
+/**
+ * The markup of a figure.
+ * @param {string} name
+ * @param {Record<string, unknown>} state
+ * @param {any} given
+ */
+export function still(name, state, given) {
+  return figure(explorers[name], state, given);
+}
+
+/**
+ * What an explorer shows in a state, in words.
+ * @param {string} name
+ * @param {import("./ui/fields.js").State} state
+ * @param {any} given
+ */
+export function said(name, state, given) {
+  return explorers[name].say(state, given);
+}
+
+/**
+ * An explorer's start, its title, and the values that each of its fields can have.
+ * @param {string} name
+ * @param {any} given
+ */
+export function described(name, given) {
+  const explorer = explorers[name];
+  const all = fieldsOf(explorer, given).map((field) => [field.key, values(field)]);
+  return { start: explorer.start, title: explorer.title, fields: Object.fromEntries(all) };
+}
+
+/** The names of all explorers. */
+export function names() {
+  return Object.keys(explorers);
+}
+
+/**
+ * A model's result for each of many inputs.
+ * @param {string} name
+ * @param {any[][]} inputs its arguments
+ */
+export function results(name, inputs) {
+  return inputs.map((each) => models[name](...each));
+}

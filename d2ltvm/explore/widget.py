@@ -1,0 +1,104 @@
+"""A figure that can be touched, as a cell of a notebook shows it."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from d2ltvm.explore import scripts
+
+
+class Explorer:
+    """A figure in a state: still where nothing runs, alive in the book's pages and in notebooks.
+
+    >>> explorer = Explorer("banks", {"padding": 1})
+    >>> print(explorer.says)
+    A warp asks for 32 different words in 32 of the 32 banks: 1 wavefront, no conflict.
+
+    Args:
+        name: of the figure, one of `names()`.
+        state: values that differ from those it starts with.
+        given: what else it shows, as JSON can say it: a kernel's accesses, a record.
+
+    Raises:
+        TypeError: a value by a name that the figure does not have.
+        ValueError: a value that it cannot take.
+        MissingError: there is no QuickJS.
+    """
+
+    def __init__(self, name: str, state: Mapping[str, Any] | None = None, given: Any = None):
+        self.name, self.given = name, given
+        self._engine = scripts.Engine()
+        described = self._engine.call("described", name, given)
+        self.title = described["title"]
+        self.state: dict[str, Any] = {
+            key: described["start"].get(key, values[0])
+            for key, values in described["fields"].items()
+        }
+        for key, value in (state or {}).items():
+            self.state[key] = _taken(name, key, value, described["fields"])
+
+    @property
+    def says(self) -> str:
+        """What the figure shows in its state, in words."""
+        return str(self._engine.call("said", self.name, self.state, self.given))
+
+    @property
+    def markup(self) -> str:
+        """The figure as HTML, with its picture in its state."""
+        return str(self._engine.call("still", self.name, self.state, self.given))
+
+    def __repr__(self) -> str:
+        return f"{self.title} {self.says}"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        bundle = {"text/plain": repr(self), "text/html": self.markup}
+        view = _view(self)
+        return {**bundle, **view}
+
+
+def _taken(name: str, key: str, value: Any, fields: dict[str, list[Any]]) -> Any:
+    """A value as JavaScript has it."""
+    if key not in fields:
+        raise TypeError(f"{name} has no value {key!r}; expected one of {', '.join(fields)}")
+    if isinstance(value, bool):
+        value = int(value)
+    if value not in fields[key]:
+        raise ValueError(f"{key} is {value!r}; expected {_among(fields[key])}")
+    return value
+
+
+def _among(values: list[Any]) -> str:
+    """Values in words: a range where they are one, all of them otherwise."""
+    if len(values) > 3 and values == list(range(values[0], values[-1] + 1)):
+        return f"an integer from {values[0]} to {values[-1]}"
+    return "one of " + ", ".join(map(str, values))
+
+
+def _view(explorer: Explorer) -> dict[str, Any]:
+    """The part of an output that a live notebook shows instead of the still picture.
+
+    Empty without anywidget, and where no notebook is there to show it.
+    """
+    try:
+        kind = _widget_class()
+    except ImportError:
+        return {}
+    widget = kind(markup=explorer.markup, state=explorer.state)
+    shown = widget._repr_mimebundle_() or {}
+    bundle = shown[0] if isinstance(shown, tuple) else shown
+    return {key: bundle[key] for key in bundle if key.endswith("widget-view+json")}
+
+
+@functools.cache
+def _widget_class() -> Any:
+    """The anywidget of all figures; its script is the book's own modules."""
+    import anywidget
+    import traitlets
+
+    class Figure(anywidget.AnyWidget):
+        _esm = scripts.bundle("notebook.js", "module")
+        _css = scripts.STYLE.read_text()
+        markup = traitlets.Unicode().tag(sync=True)
+        state = traitlets.Dict().tag(sync=True)
+
+    return Figure

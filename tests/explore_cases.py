@@ -1,0 +1,57 @@
+"""What each model of the figures is given, and what the package says to the same.
+
+`tests/test_explore.py` holds the models in QuickJS against it, and `tests/web` in a browser.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from d2ltvm import layouts
+from d2ltvm.analysis import coalescing
+
+
+class Case(NamedTuple):
+    """A model: its arguments by chance, and the package's own result for them."""
+
+    draw: Callable[[np.random.Generator], list[Any]]
+    expected: Callable[..., Any]
+    shown: Callable[[Any], Any] = lambda result: result  # the part of it that is compared
+
+
+def of_lanes(first: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """First bytes and whether a lane asks, as the package takes them, for one request."""
+    array = np.array([first])
+    return np.maximum(array, 0), array >= 0
+
+
+def request(rng: np.random.Generator) -> list[Any]:
+    """Lanes at multiples of a stride, or anywhere, some of which do not ask."""
+    width = int(rng.choice([1, 2, 4, 8, 16]))
+    lanes = np.arange(32)
+    if rng.random() < 0.3:
+        lanes = lanes // int(rng.choice([2, 4, 8])) if rng.random() < 0.5 else lanes % 4
+    first = lanes * width * int(rng.integers(0, 40))
+    if rng.random() < 0.4:
+        first = rng.integers(0, 300, 32) * width
+    active = rng.random(32) < rng.choice([0.3, 1, 1])
+    active[0] = True
+    return [np.where(active, first, -1).tolist(), width, str(rng.choice(["read", "write"]))]
+
+
+def wavefronts(first: list[int], width: int, kind: str) -> int:
+    passes, _ = coalescing.wavefronts(*of_lanes(first), width, kind)
+    return int(passes[0])
+
+
+def swizzled(byte: int) -> int:
+    """Of a byte in rows of 128: the float16 that it belongs to moves, and its half with it."""
+    half, rest = divmod(byte, 2)
+    return int(layouts.swizzle_128b(half // 64, half % 64)) * 2 + rest
+
+
+CASES = {
+    "swizzled": Case(lambda rng: [int(rng.integers(0, 2**14))], swizzled),
+    "wavefronts": Case(request, wavefronts, lambda result: result["passes"]),
+}

@@ -1,0 +1,91 @@
+"""Figures that can be touched: their arithmetic is the package's, and bad values are refused."""
+
+import json
+import re
+
+import explore_cases
+import numpy as np
+import pytest
+
+import d2ltvm
+from d2ltvm.explore import scripts
+from d2ltvm.explore.widget import Explorer
+from d2ltvm.schedules import matmul_shared, matmul_tiled
+
+ENGINE = scripts.Engine()
+NAMES = ENGINE.call("names")
+
+
+@pytest.mark.parametrize("name", explore_cases.CASES)
+def test_a_model_says_what_the_package_says(name):
+    case, rng = explore_cases.CASES[name], np.random.default_rng(1)
+    inputs = [case.draw(rng) for _ in range(1000)]
+    found = ENGINE.call("results", name, inputs)
+    for arguments, result in zip(inputs, found, strict=True):
+        assert case.shown(result) == case.expected(*arguments), arguments
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_can_be_drawn_in_any_state(name):
+    fields, rng = ENGINE.call("described", name, None)["fields"], np.random.default_rng(2)
+    for _ in range(50):
+        state = {key: values[rng.integers(len(values))] for key, values in fields.items()}
+        explorer = Explorer(name, state)
+        assert json.loads(json.dumps(explorer.state)) == state
+        wrong = re.findall(r"NaN|undefined|Infinity|null", explorer.markup + explorer.says)
+        assert not wrong, state
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_starts_as_it_says_and_has_a_function(name):
+    explorer = getattr(d2ltvm.explore, name)()
+    described = ENGINE.call("described", name, None)
+    assert explorer.state == described["start"]
+    assert set(described["start"]) == set(described["fields"])
+    bundle = explorer._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(explorer)
+    assert f'id="explorer-{name}"' in bundle["text/html"] and "aria-label" in bundle["text/html"]
+
+
+def test_values_that_a_figure_cannot_take_are_refused():
+    with pytest.raises(ValueError, match=r"padding is 9; expected an integer from 0 to 8"):
+        d2ltvm.explore.banks(padding=9)
+    with pytest.raises(ValueError, match=r"columns is 7; expected one of 8, 16, 32, 64, 128"):
+        d2ltvm.explore.banks(columns=7)
+    with pytest.raises(TypeError, match=r"banks has no value 'stride'; expected one of columns,"):
+        d2ltvm.explore.banks(stride=7)
+
+
+def test_a_kernel_in_hand_shows_its_own_accesses():
+    explorer = d2ltvm.explore.banks(matmul_tiled(256, 256, 256))
+    requests = explorer.given["requests"]
+    costs = [
+        explore_cases.wavefronts(each["first"], each["width"], each["kind"]) for each in requests
+    ]
+    assert explorer.state == {"request": costs.index(max(costs))}
+    assert f"{max(costs)} wavefronts" in explorer.says
+    assert requests[0]["name"] == "write A_shared"
+    assert "read B_shared" in d2ltvm.explore.banks(matmul_shared(64, 64, 64)).markup
+    with pytest.raises(ValueError, match="without shared memory"):
+        d2ltvm.explore.banks(d2ltvm.schedules.one_thread_each(64))
+
+
+def test_modules_become_one_script(tmp_path, monkeypatch):
+    monkeypatch.setattr(scripts, "FOLDER", tmp_path)
+    (tmp_path / "a.js").write_text('import { two as b } from "./b.js";\nexport const a = b + 1;\n')
+    (tmp_path / "b.js").write_text("/** Two. */\nexport const two = 2;\n")
+    text = scripts.bundle("a.js", "value")
+    assert "const {two: b} = m0;" in "".join(text.replace("{ ", "{").replace(" }", "}"))
+    assert "Two" not in text and scripts.bundle("a.js", "module").startswith("export default (")
+    (tmp_path / "b.js").write_text('import { a } from "./a.js";\n')
+    with pytest.raises(ValueError, match=r"a\.js imports itself by way of b\.js"):
+        scripts.bundle("a.js")
+    (tmp_path / "b.js").write_text("export default 2;\n")
+    with pytest.raises(ValueError, match=r"b\.js: 'export default 2;'; expected"):
+        scripts.bundle("a.js")
+
+
+def test_without_quickjs_one_line_says_so(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "quickjs", None)
+    with pytest.raises(d2ltvm.MissingError, match="pip install quickjs"):
+        d2ltvm.explore.banks()

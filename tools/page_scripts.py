@@ -1,0 +1,24 @@
+"""Write what the pages need for figures that can be touched: one script, one style sheet.
+
+    python tools/page_scripts.py
+
+They go into book/_static/explore, where the site takes them from; `make book` calls this.
+"""
+
+import shutil
+
+import book
+from d2ltvm.explore import scripts
+
+FOLDER = book.ROOT / "book" / "_static" / "explore"
+
+
+def main() -> None:
+    """Write both files anew."""
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "explore.js").write_text(scripts.bundle("page.js"))
+    shutil.copy(scripts.STYLE, FOLDER / "explore.css")
+
+
+if __name__ == "__main__":
+    main()
