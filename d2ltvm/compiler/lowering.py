@@ -41,7 +41,8 @@ def lower(
     checks.loops(mod["main"], target)
     bounds.check(mod["main"])
     static_kib: int | None = checks.STATIC_SHARED_KIB
-    if target.kind.name == "opencl" and (static := _with_static_shared_memory(mod)) is not mod:
+    one_kind = target.kind.name in ("opencl", "webgpu")
+    if one_kind and (static := _with_static_shared_memory(mod)) is not mod:
         mod, static_kib = static, None
     mod, options = _asynchronous(mod, target, asynchronous)
     warp = _uses_warp_memory(mod)
@@ -162,7 +163,7 @@ def _asynchronous(mod: Any, target: Any, allowed: bool) -> tuple[Any, dict[str, 
 
 
 def _with_static_shared_memory(mod: Any) -> Any:
-    """The module with `shared.dyn` turned into `shared`: OpenCL kernels have no other."""
+    """The module with `shared.dyn` turned into `shared`: OpenCL and WGSL have no other."""
     dynamic = [
         (block.name_hint, k)
         for block in find(mod["main"].body, "SBlock")

@@ -35,3 +35,5 @@ from .matmul import (
     matmul_vthread as matmul_vthread,
     matmul_warps as matmul_warps,
 )
+from .multiply_add import fma_kernel as fma_kernel
+from .transposing import strided as strided, swizzled as swizzled, transpose as transpose
