@@ -75,6 +75,7 @@ from .compiler.cubin import (
     resources as resources,
 )
 from .analysis.traffic import (
+    owners as owners,
     sectors as sectors,
     touched as touched,
     traffic as traffic,
@@ -119,6 +120,7 @@ from .figures import (
     draw_memory as draw_memory,
     draw_requests as draw_requests,
     draw_threads as draw_threads,
+    draw_tiles as draw_tiles,
     draw_touched as draw_touched,
     plot as plot,
     plot_gflops as plot_gflops,

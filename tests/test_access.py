@@ -278,6 +278,28 @@ def test_all_blocks_together_touch_what_a_run_thread_by_thread_does():
     assert total[[0, -1]].tolist() == [2, 2] and (total[1:-1] == 3).all()
 
 
+@pytest.mark.parametrize("vthreads", [1, 2])
+def test_owners_are_the_threads_of_the_tiles(vthreads):
+    # A thread's 8 rows are in `vthreads` pieces, its 8 columns likewise; 16 threads each way.
+    pieces = (vthreads, 1, 16, 8 // vthreads)
+    sch = schedules.matmul_tiled(200, 256, 64, rows=pieces, columns=pieces)
+    found = d2ltvm.owners(sch, "C", block=(1, 1, 0))
+    row, column = np.indices(found.shape)
+    part = 8 // vthreads
+    expected = (row % 128 // part % 16) * 16 + column % 128 // part % 16
+    assert np.array_equal(found, np.where((row >= 128) & (column >= 128), expected, -1))
+    assert np.array_equal(found >= 0, d2ltvm.touched(sch, "C", "write", (1, 1, 0)) > 0)
+
+
+def test_of_several_owners_it_is_the_first():
+    found = d2ltvm.owners(schedules.matmul_shared(64, 64, 64), "B", "read", (1, 0, 0))
+    # Thread (y, x) fetches element (y, x) of a tile: the numbers of a block of 32 by 32.
+    assert np.array_equal(found[:, 32:], np.tile(np.arange(1024).reshape(32, 32), (2, 1)))
+    assert (found[:, :32] == -1).all()
+    same = d2ltvm.owners(schedules.matmul_naive(32, 32, 8, nt=32), "B", "read")
+    assert np.array_equal(same, np.tile(np.arange(32) * 32, (8, 1)))  # all lanes of a warp ask
+
+
 def test_touched_names_what_is_wrong():
     sch = schedules.one_thread_each(64)
     with pytest.raises(ValueError, match="tensor is 'D'; the kernel takes A, B, C"):

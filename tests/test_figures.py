@@ -151,6 +151,22 @@ def test_a_request_nobody_makes_is_refused():
         d2ltvm.warp_request(sch, "tile", number=1)
 
 
+def test_tiles_are_drawn_by_level():
+    owner = np.full((8, 80), -1)
+    owner[2:4, 8:72] = np.repeat(np.arange(64), 2).reshape(2, 64)
+    d2ltvm.draw_tiles({"two rows": owner}, thread=33)
+    (axes,) = plt.gcf().axes
+    image = axes.images[0].get_array()
+    assert [int((image >= level).sum()) for level in (1, 2, 3)] == [128, 64, 2]
+    assert axes.get_title(loc="left") == "two rows\nblock 128, warp 64, thread 2"
+    legend = [text.get_text() for text in plt.gcf().legends[0].get_texts()]
+    assert legend == ["tensor", "block", "warp 1", "thread 33"]
+    d2ltvm.draw_tiles({"two rows": owner}, thread=33, zoom=True)
+    assert plt.gcf().axes[0].images[0].get_array().shape == (2, 64)
+    with pytest.raises(ValueError, match="in which thread 64 owns elements"):
+        d2ltvm.draw_tiles({"two rows": owner}, thread=64)
+
+
 def test_what_is_touched_is_drawn_as_given():
     counts = np.zeros((4, 6), int)
     counts[1:3, 2:4] = 3

@@ -81,15 +81,17 @@ class Launched:
             many = np.repeat(counts[k : k + step], len(self.valid) // WARP) * often
             yield first.reshape(-1, WARP), active.reshape(-1, WARP), many
 
-    def addresses(self, site: Site, block: tuple[int, ...]) -> Iterator[Array]:
-        """The elements that a block accesses at a site, one by one.
+    def addresses(self, site: Site, block: tuple[int, ...]) -> Iterator[tuple[Array, Array]]:
+        """The elements that a block accesses at a site, one by one, and who does.
 
         Args:
             site: a `accesses.Site`.
             block: blockIdx.x, .y and .z.
 
         Yields:
-            For each lane of a vector access an array of places in the tensor, counted in elements.
+            places: for each lane of a vector access an array of places in the tensor, counted in
+                elements.
+            threads: the number of the thread that accesses each; likewise.
         """
         extents = [self.walk.extents[loop] for loop in site.loops]
         rounds = math.prod(count for _, count in extents)
@@ -103,8 +105,9 @@ class Launched:
         point.update(self._inner)
         point.update({f"blockIdx.{axis}": b for axis, b in zip("xyz", block, strict=True)})
         first, active = self._evaluated(site.index, site.guards, point, rounds)
+        threads = np.nonzero(active)[1]
         for lane in range(site.lanes):
-            yield first[active] + lane
+            yield first[active] + lane, threads
 
     def _evaluated(
         self, index: Sum, guards: Collection[Sum], point: Point, rows: int

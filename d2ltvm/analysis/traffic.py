@@ -324,12 +324,50 @@ def touched(sch: Any, tensor: str, kind: str = "read", block: tuple[int, ...] = 
         ValueError: the kernel takes no such tensor, has no such access to it, or no such block.
         NotImplementedError: as for `traffic`, or the block makes too many accesses to list.
     """
+    shape, found = _of_block(sch, tensor, kind, block)
+    counts = np.zeros(math.prod(shape), np.int64)
+    for places, _ in found:
+        counts += np.bincount(places, minlength=len(counts))
+    return counts.reshape(shape)
+
+
+def owners(sch: Any, tensor: str, kind: str = "write", block: tuple[int, ...] = (0, 0, 0)) -> Array:
+    """Which thread of a block writes or reads each element of a tensor in global memory.
+
+    >>> d2ltvm.owners(d2ltvm.schedules.vectorized(8, nt=2, width=2), "C").tolist()
+    [0, 0, 1, 1, -1, -1, -1, -1]
+
+    To be drawn with `d2ltvm.draw_tiles`: the tiles of a block, of its warps, of its threads. A
+    thread's number counts along threadIdx.x first, then .y, then .z; 32 in a row are a warp.
+
+    Args:
+        sch, tensor, kind, block: as for `touched`.
+
+    Returns:
+        An array of int64, of the tensor's shape; -1 where the block makes no access, and the lowest
+        number where several threads make one.
+
+    Raises:
+        ValueError, NotImplementedError: as for `touched`.
+    """
+    shape, found = _of_block(sch, tensor, kind, block)
+    nobody = np.iinfo(np.int64).max
+    lowest = np.full(math.prod(shape), nobody)
+    for places, threads in found:
+        np.minimum.at(lowest, places, threads)
+    return np.where(lowest == nobody, -1, lowest).reshape(shape)
+
+
+def _of_block(
+    sch: Any, tensor: str, kind: str, block: tuple[int, ...]
+) -> tuple[tuple[int, ...], list[tuple[Array, Array]]]:
+    """A tensor's shape, and which places of it the threads of a block access."""
     _one_of("kind", kind, ("read", "write"))
     lowered = _as_written(sch)
     params = {p.name: p for p in lowered.params}
     if tensor not in params:
         raise ValueError(f"tensor is {tensor!r}; the kernel takes {', '.join(params)}")
-    counts = np.zeros(math.prod(params[tensor].shape), np.int64)
+    found: list[tuple[Array, Array]] = []
     for launched in _launched(lowered):
         grid = launched.launch.grid
         if np.shape(block) != (3,) or any(
@@ -338,11 +376,10 @@ def touched(sch: Any, tensor: str, kind: str = "read", block: tuple[int, ...] = 
             raise ValueError(f"block is {block}; expected three integers below those of {grid}")
         for site in launched.walk.sites:
             if (site.tensor, site.kind) == (tensor, kind):
-                for first in launched.addresses(site, block):
-                    counts += np.bincount(first, minlength=len(counts))
-    if not counts.any():
+                found += launched.addresses(site, block)
+    if not any(len(places) for places, _ in found):
         raise ValueError(f"kind is {kind!r}; block {block} makes no such access to {tensor}")
-    return counts.reshape(params[tensor].shape)
+    return tuple(params[tensor].shape), found
 
 
 def _one_of(name: str, value: str, expected: tuple[str, ...]) -> None:

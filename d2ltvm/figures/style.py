@@ -17,6 +17,9 @@ from matplotlib.figure import Figure
 
 # Okabe and Ito, "Color Universal Design", 2008; black last, yellow left out: too pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# One colour a level of the hierarchy, in every picture of the book: light to dark, so that a print
+# in grey shows which is inside which.
+LEVELS = {"grid": "#F2F2F2", "block": "#BFE0F5", "warp": "#56B4E9", "thread": "#D55E00"}
 MARKERS = "osD^vPX"
 DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)), "-")
 SHEET = Path(__file__).with_name("book.mplstyle")

@@ -1,0 +1,85 @@
+"""The hierarchy over a matrix: what a block owns, what a warp of it, what a thread of that."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
+
+from d2ltvm.figures import style
+
+Array = np.ndarray[Any, Any]
+WARP = 32
+
+
+def draw_tiles(
+    panels: Mapping[str, Any], thread: int = 0, zoom: bool = False, note: str | None = None
+) -> None:
+    """Draw a tensor with a block's elements in it, a warp's in these, and a thread's in these.
+
+    The title of a picture says how many elements each of them owns.
+
+    >>> sch = matmul_tiled(256, 256, 256)
+    >>> d2ltvm.draw_tiles({"matmul_tiled": d2ltvm.owners(sch, "C")})
+
+    Args:
+        panels: for each picture the thread that owns an element, -1 for none: a matrix, such as
+            `d2ltvm.owners` returns it; a vector is drawn as one row.
+        thread: whose elements are shown, and whose warp.
+        zoom: whether only the block's part of the tensor is drawn.
+        note: a line below the figure.
+
+    Raises:
+        ValueError: a picture has more than two dimensions, or `thread` owns nothing in it.
+    """
+    grids = {title: np.atleast_2d(owner) for title, owner in panels.items()}
+    for title, grid in grids.items():
+        if grid.ndim != 2 or not (grid == thread).any():
+            raise ValueError(
+                f"{title!r} has shape {grid.shape}; expected a matrix in which thread {thread} "
+                "owns elements"
+            )
+    shown = {title: _cut(grid) if zoom else grid for title, grid in grids.items()}
+    tall = max(grid.shape[0] / grid.shape[1] for grid in shown.values())
+    high = min(7.0, max(1.0, 7 / len(shown) * tall)) + 1.1
+    with style.page((7, high), 1, len(shown), note=note) as (figure, all_axes):
+        for axes, (title, grid) in zip(all_axes, shown.items(), strict=True):
+            _draw(axes, grid, thread)
+            axes.set_title(_caption(title, grids[title], thread), fontsize=9.5, loc="left")
+        patches = [Patch(fc=colour, ec="black", lw=0.5) for colour in style.LEVELS.values()]
+        names = ["tensor", "block", f"warp {thread // WARP}", f"thread {thread}"]
+        figure.legend(patches, names, ncols=4, loc="outside upper left", frameon=False)
+
+
+def _levels(grid: Array, thread: int) -> Array:
+    """0 outside of the block, 1 in it, 2 in the thread's warp, 3 in the thread."""
+    block, warp = grid >= 0, (grid >= 0) & (grid // WARP == thread // WARP)
+    return block.astype(int) + warp + (grid == thread)
+
+
+def _draw(axes: Axes, grid: Array, thread: int) -> None:
+    colours = ListedColormap(list(style.LEVELS.values()))
+    axes.imshow(_levels(grid, thread), cmap=colours, vmin=0, vmax=3, interpolation="nearest")
+    axes.set(xlabel="column", ylabel="row" if len(grid) > 1 else "")
+    if len(grid) == 1:
+        axes.set_yticks([])
+    axes.spines[["top", "right"]].set_visible(True)
+    if max(grid.shape) <= 40:  # single elements can be seen
+        axes.set_xticks(np.arange(-0.5, grid.shape[1]), minor=True)
+        axes.set_yticks(np.arange(-0.5, grid.shape[0]), minor=True)
+        axes.grid(which="minor", color="white", linewidth=0.8)
+        axes.tick_params(which="minor", length=0)
+
+
+def _cut(grid: Array) -> Array:
+    """The part of a matrix between the first and the last element that the block owns."""
+    rows, columns = np.nonzero(grid >= 0)
+    return grid[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
+
+
+def _caption(title: str, grid: Array, thread: int) -> str:
+    levels = _levels(grid, thread)
+    block, warp, own = (f"{int((levels >= k).sum()):,}" for k in (1, 2, 3))
+    return f"{title}\nblock {block}, warp {warp}, thread {own}"
