@@ -15,7 +15,7 @@ CHECK ?=
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: mutate help env book test quick cold new-chapter cells notebooks record validate sanitize numbers format lint dist doctor bench clean
+.PHONY: mutate help env book test test-web quick cold new-chapter cells notebooks record validate sanitize numbers format lint dist doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -45,8 +45,16 @@ test: $(STAMP)  ## unit tests, and every cell of every chapter
 	@$(BIN)/python -m pytest -q --nbval -n 2 --dist loadfile
 
 quick: $(STAMP)  ## unit tests in a minute: without chapters, and tests marked slow
-	@$(BIN)/python -m pytest -q -p no:nbval -n 2 --dist worksteal -m "not slow" \
+	@$(BIN)/python -m pytest -q -p no:nbval -n 2 --dist worksteal -m "not slow and not web" \
 		-o addopts=--ignore=tests/test_site.py tests
+
+test-web: $(STAMP)  ## the site in a browser, Chromium; without one, a line says so
+	@if $(BIN)/python tests/web/browser.py; then \
+		$(MAKE) --no-print-directory $(SITE)/index.html && \
+		$(BIN)/python -m pytest -q -p no:nbval -o addopts= -m web -n 2 --dist worksteal tests/web; fi
+
+$(SITE)/index.html: $(wildcard $(shell git ls-files _config.yml _toc.yml book d2ltvm tools 2>/dev/null))
+	@$(MAKE) --no-print-directory book
 
 cold: $(STAMP)  ## forget compiled kernels, so that the next run compiles them anew
 	@$(BIN)/python -m d2ltvm cache --clear
