@@ -262,6 +262,55 @@ def test_two_launches_one_after_the_other():
     assert (c == a[::-1] * 2 + 1).all()
 
 
+ORDERS = ["row_major", "col_major"]
+
+
+@pytest.mark.parametrize("c_order", ORDERS)
+@pytest.mark.parametrize("b_order", ORDERS)
+@pytest.mark.parametrize("a_order", ORDERS)
+def test_fragments_are_loaded_and_stored_in_either_order(a_order, b_order, c_order):
+    """Tiles of 16 x 16 in rows of 24, 28 and 20, each as it stands or transposed."""
+
+    @T.prim_func(s_tir=True)
+    def main(
+        A: T.Buffer((16, 24), "float16"),
+        B: T.Buffer((16, 28), "float16"),
+        C: T.Buffer((16, 20), "float32"),
+    ):
+        for _ in T.thread_binding(32, "threadIdx.x"):
+            a = T.alloc_buffer((256,), "float16", scope="wmma.matrix_a")
+            b = T.alloc_buffer((256,), "float16", scope="wmma.matrix_b")
+            c = T.alloc_buffer((256,), "float32", scope="wmma.accumulator")
+            T.evaluate(T.tvm_fill_fragment(c.data, 16, 16, 16, 0, T.float32(0), dtype="void"))
+            T.evaluate(
+                T.tvm_load_matrix_sync(
+                    a.data, 16, 16, 16, 0, A.access_ptr("r"), 24, a_order, dtype="void"
+                )
+            )
+            T.evaluate(
+                T.tvm_load_matrix_sync(
+                    b.data, 16, 16, 16, 0, B.access_ptr("r"), 28, b_order, dtype="void"
+                )
+            )
+            T.evaluate(T.tvm_mma_sync(c.data, 0, a.data, 0, b.data, 0, c.data, 0, dtype="void"))
+            T.evaluate(
+                T.tvm_store_matrix_sync(
+                    c.data, 16, 16, 16, 0, C.access_ptr("w"), 20, c_order, dtype="void"
+                )
+            )
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 9, (16, row)).astype("float16") for row in (24, 28))
+    c = np.full((16, 20), math.nan, "float32")
+    d2ltvm.emulate(main, a, b, c)
+
+    def tile(array, order):
+        return array[:, :16] if order == "row_major" else array[:, :16].T
+
+    exact = tile(a, a_order).astype("float64") @ tile(b, b_order).astype("float64")
+    assert (tile(c, c_order) == exact).all() and np.isnan(c[:, 16:]).all()
+
+
 def test_what_is_not_emulated_is_named_in_one_line():
     with pytest.raises(NotImplementedError, match=r"^cannot emulate a Call: .*logf") as error:
         emulated(lambda x: tirx.call_pure_extern("float32", "logf", x), np.ones(32, "float32"))

@@ -55,11 +55,19 @@ def test_a_notebook_that_fails_is_left_as_it_was(tmp_path, capsys):
         execute.run(path)
 
 
-def test_pieces_of_one_stream_are_joined():
-    pieces = [("stdout", "a\n"), ("stdout", "b\n"), ("stderr", "c\n"), ("stdout", "d\n")]
-    outputs = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in pieces]
-    joined = [(o.name, o.text) for o in execute.merged(outputs)]
-    assert joined == [("stdout", "a\nb\n"), ("stderr", "c\n"), ("stdout", "d\n")]
+def test_pieces_of_one_stream_are_joined(tmp_path):
+    path = tmp_path / "pieces.ipynb"
+    lines = [
+        "import sys, time",
+        "for k in 'abc':",
+        "    print(k, flush=True)",
+        "    time.sleep(0.3)",
+    ]
+    lines += ["    print(k.upper(), file=sys.stderr, flush=True)", "    time.sleep(0.3)"]
+    nbformat.write(notebook("\n".join(lines)), path)
+    (cell,) = execute.run(path).cells[1:]
+    joined = [(o.name, o.text) for o in cell.outputs]
+    assert joined == [("stdout", "a\nb\nc\n"), ("stderr", "A\nB\nC\n")]
 
 
 def test_a_number_in_the_text_is_held_to_its_expression():

@@ -88,6 +88,7 @@ def run(path: Path) -> Any:
         kernel_name="python3",
         resources={"metadata": {"path": str(Path(path).resolve().parent)}},
         record_timing=False,
+        coalesce_streams=True,  # how a stream was cut is chance
     )
     return client.execute()
 
@@ -105,8 +106,6 @@ def write(notebook: Any, path: Path, seconds: float) -> None:
     """Write a notebook that ran, with nothing in it that changes from run to run for no reason."""
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:03}"
-        if cell.cell_type == "code":
-            cell.outputs = merged(cell.outputs)
     notebook.metadata = nbformat.NotebookNode(
         kernelspec={"display_name": "Python 3", "language": "python", "name": "python3"},
         language_info={"name": "python"},
@@ -120,22 +119,6 @@ def write(notebook: Any, path: Path, seconds: float) -> None:
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     nbformat.validate(notebook)
     book.write(path, notebook)
-
-
-def merged(outputs: list[Any]) -> list[Any]:
-    """Outputs with neighbouring pieces of one stream joined: how they were cut is chance."""
-    kept: list[Any] = []
-    for output in outputs:
-        last = kept[-1] if kept else None
-        if (
-            last is not None
-            and output.output_type == last.output_type == "stream"
-            and output.name == last.name
-        ):
-            last.text += output.text
-        else:
-            kept.append(output)
-    return kept
 
 
 def _version(package: str) -> str | None:

@@ -74,8 +74,9 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("// a_warp // WARP_PIECE * WARP_PIECE", "// a_warp"),
         ("return math.ceil(value / piece) * piece", "return value // piece * piece"),
     ],
-    ("analysis/emulator/tensorcores.py", "test_batched.py -k emulated"): [
+    ("analysis/emulator/tensorcores.py", "test_batched.py test_emulator.py -k 'emulated or either'"): [
         ("row * int(self.value(stride)) + column", "row * int(self.value(stride)) + row"),
+        ("if layout.value == \"col_major\":", "if layout.value == \"row_major\":"),
         ("many = 2 * int(number.value)", "many = int(number.value)"),
         ("if turned.value:", "if not turned.value:"),
     ],
