@@ -1,10 +1,13 @@
 """Makes a bare `pytest --nbval` work: the package is found, and kernels start as in Jupyter."""
 
 import os
+import re
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import jupyter_client.manager
+import pytest
 
 ROOT = Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
@@ -42,3 +45,28 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.stem in SLOW:
             item.add_marker("slow")
+
+
+def _lacking():
+    """Packages of requirements.txt that are not installed."""
+    for name in re.findall(r"^([\w-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE):
+        try:
+            metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield name
+
+
+LACKING = tuple(_lacking())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Skip what this machine lacks something for, unless all of requirements.txt is installed."""
+    from d2ltvm.errors import MissingError
+
+    try:
+        return (yield)
+    except MissingError as error:
+        if not LACKING:
+            raise
+        pytest.skip(str(error))

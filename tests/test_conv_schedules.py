@@ -7,6 +7,7 @@ import pytest
 import d2ltvm
 from d2ltvm import schedules
 from d2ltvm.compiler import lowering
+from d2ltvm.schedules import conv
 from d2ltvm.system import devices
 
 # Output and input channels, image, kernel, padding, stride. Tiles divide none but the first.
@@ -95,3 +96,17 @@ def test_conflicts_of_the_tiled_convolution_and_their_cure():
     _, wavefronts, conflicts = tables["tiling"].total("read", "shared")
     assert (wavefronts, conflicts) == (688_128, 98_304)
     assert tables["vthread"].total("read", "shared")[2] == 0
+
+
+def test_rows_of_kernels_are_apart_in_shared_memory():
+    """With rows side by side, a store of neighbouring channels takes three wavefronts."""
+    table = d2ltvm.traffic(schedules.conv_split(32, 32, 16, 3, 1, 1), "sm_90")
+    requests, wavefronts, _ = table.total("write", "shared")
+    assert wavefronts < 2 * requests and table.total("read", "shared")[2] == 0
+
+
+@pytest.mark.parametrize("length, most, largest", [(21, 8, 7), (12, 8, 6), (7, 6, 1), (5, 8, 5)])
+def test_the_largest_divisor_of_a_loop(length, most, largest):
+    sch = schedules.one_thread_each(length, nt=1)
+    (loop,) = [x for x in sch.get_loops(sch.get_sblock("C")) if sch.get(x).extent == length]
+    assert conv.largest_divisor(sch, loop, most) == largest

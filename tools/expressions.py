@@ -105,7 +105,9 @@ def evaluate(expression: str) -> float:
         raise ValueError(f"{len(expression)} characters; expected at most {LONGEST}")
     try:
         tree = ast.parse(expression, mode="eval")
-        result = float(_value(tree.body))
+        result = _value(tree.body)
+        # An array of one element is a number too; NumPy 2.5 has `float` refuse it.
+        result = float(result.item() if isinstance(result, np.ndarray) else result)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"not an expression: {error}") from error
     except (ArithmeticError, LookupError, TypeError) as error:

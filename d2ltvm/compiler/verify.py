@@ -194,12 +194,14 @@ def _check_inputs(params: Sequence[Any], inputs: Sequence[Array]) -> None:
 
 def _check_arity(reference: Callable[..., Any], count: int) -> None:
     """A TypeError in one line, where `reference` does not take so many arguments."""
+    if isinstance(reference, np.ufunc):  # its signature also has a place for the output
+        if reference.nin != count:
+            raise TypeError(f"reference takes {reference.nin} arrays; expected {count}")
+        return
     try:
         inspect.signature(reference).bind(*range(count))
-    except ValueError:  # NumPy's functions in C have no signature, but a number
-        takes = getattr(reference, "nin", count)
-        if takes != count:
-            raise TypeError(f"reference takes {takes} arrays; expected {count}") from None
+    except ValueError:  # one in C that has no signature
+        return
     except TypeError as error:
         raise TypeError(f"reference does not take {count} arrays: {error}") from None
 
