@@ -1,5 +1,6 @@
 """Makes a bare `pytest --nbval` work: the package is found, and kernels start as in Jupyter."""
 
+import contextlib
 import os
 import re
 import sys
@@ -59,14 +60,34 @@ def _lacking():
 LACKING = tuple(_lacking())
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
+@contextlib.contextmanager
+def _skipping():
     """Skip what this machine lacks something for, unless all of requirements.txt is installed."""
     from d2ltvm.errors import MissingError
 
     try:
-        return (yield)
+        yield
     except MissingError as error:
         if not LACKING:
             raise
         pytest.skip(str(error))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    with _skipping():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    with _skipping():
+        return (yield)
+
+
+@pytest.fixture
+def opencl():
+    """The OpenCL device, for tests that start a process which needs it."""
+    from d2ltvm.system import devices
+
+    return devices.opencl_device()

@@ -89,7 +89,7 @@ def test_a_cache_of_pocl_that_cannot_be_written_moves_alone(places, told):
     "variables",
     [{"HOME": NOWHERE}, {"HOME": NOWHERE, "POCL_CACHE_DIR": "{}"}, {"POCL_CACHE_DIR": NOWHERE}],
 )
-def test_kernels_run_where_home_cannot_be_written(variables, tmp_path):
+def test_kernels_run_where_home_cannot_be_written(opencl, variables, tmp_path):
     """Their compiler and pyopencl keep them in a cache; the temporary one goes with the process."""
     script = """
 import d2ltvm

@@ -298,6 +298,11 @@ def test_flop_per_byte(layer):
     assert planning.flop_per_byte(layer) == pytest.approx(flop / (2 * elements))
 
 
+@pytest.mark.parametrize("down, group", [(1, 1), (16, 16), (17, 1), (20, 10), (34, 2), (96, 16)])
+def test_tiles_in_a_group_divide_those_below_each_other(down, group):
+    assert planning.group_size(down) == group
+
+
 def test_choices():
     # Two waves of 256 columns take longer than three of 128.
     assert planning.tile_columns(196 // 4, 512, 132) in (64, 128)

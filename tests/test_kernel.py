@@ -208,8 +208,8 @@ def test_tensors_have_to_begin_where_vectors_can_be_loaded(rest):
     assert np.array_equal(arrays[2], arrays[0] + arrays[1])
 
 
-def test_an_element_type_that_the_device_lacks():
-    if "cl_khr_fp16" in devices.opencl_device().extensions:
+def test_an_element_type_that_the_device_lacks(opencl):
+    if "cl_khr_fp16" in opencl.extensions:
         pytest.skip("this device has float16")
     A, B, C = d2ltvm.vector_add(64, "float16")
     sch = d2ltvm.schedule([A, B, C])
@@ -219,7 +219,7 @@ def test_an_element_type_that_the_device_lacks():
     assert "half" in d2ltvm.build(sch, "sm_80").code
 
 
-def test_what_the_opencl_compiler_refuses_is_said_in_one_line(monkeypatch):
+def test_what_the_opencl_compiler_refuses_is_said_in_one_line(opencl, monkeypatch):
     from d2ltvm.compiler import launches
 
     source = "__kernel void main_kernel(__global float* A) { A[0] = nothing; }"
@@ -252,7 +252,7 @@ sys.exit(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.parametrize("before", ["ran", "built"])
-def test_a_fork_after_a_kernel_is_told_that_opencl_stayed_behind(before):
+def test_a_fork_after_a_kernel_is_told_that_opencl_stayed_behind(opencl, before):
     run = subprocess.run([sys.executable, "-uc", FORK, before], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
