@@ -1,7 +1,7 @@
 """The lines of a disassembly, taken apart: what `nvdisasm -c` prints, by kernels.
 
-`nvdisasm -json` would say the same; the text is what readers see and what the chapters print, so
-that is what is read here too.
+`nvdisasm -json` says the same, with neither addresses nor labels, in a second run of a third of a
+second. The text is what readers have and what the chapters print, so that is read here too.
 """
 
 import re

@@ -2,7 +2,8 @@
 
 The packages install into `site-packages/nvidia/cu13`, laid out like a CUDA toolkit. They come
 first: a toolkit that happens to be on the machine must not change what a reader sees. This module
-imports nothing but the standard library.
+imports nothing but the standard library. `cuda.pathfinder` would also find single files, but of any
+CUDA version, not on PATH, and not where cuda-bindings is missing; the roots would be needed still.
 """
 
 import ctypes
