@@ -85,9 +85,26 @@ def pytest_runtest_call(item):
         return (yield)
 
 
+# For tests that start a process which needs something; others skip when they ask for it.
+
+
 @pytest.fixture
 def opencl():
-    """The OpenCL device, for tests that start a process which needs it."""
     from d2ltvm.system import devices
 
     return devices.opencl_device()
+
+
+@pytest.fixture
+def device():
+    """The target of kernels that are told none."""
+    from d2ltvm.system import devices
+
+    return devices.as_target(None)
+
+
+@pytest.fixture
+def mxnet():
+    from d2ltvm.bench import libraries
+
+    return libraries.mxnet()

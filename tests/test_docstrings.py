@@ -67,13 +67,22 @@ def needed(test):
     return {node.id for node in names} - stored
 
 
+class Runner(doctest.DocTestRunner):
+    """Passes on what says that the machine lacks something."""
+
+    def report_unexpected_exception(self, out, test, example, exc_info):
+        if isinstance(exc_info[1], d2ltvm.MissingError):
+            raise exc_info[1]
+        super().report_unexpected_exception(out, test, example, exc_info)
+
+
 def problems(test):
     """What an example prints that its docstring does not say, as text."""
     names = needed(test)
     given = {name: made(name) for name in names & set(MAKERS) - set(test.globs)}
     test.globs.update(given, np=np, d2ltvm=d2ltvm)
     report = []
-    doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=report.append)
+    Runner(optionflags=OPTIONS).run(test, out=report.append)
     return "".join(report)
 
 

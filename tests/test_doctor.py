@@ -39,7 +39,7 @@ def broken_packages(tmp_path):
     return tmp_path
 
 
-def test_this_machine():
+def test_this_machine(device):
     done = run("doctor", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -193,7 +193,7 @@ def test_a_forbidden_combination_is_broken(monkeypatch):
     assert doctor._tvm("TVM").state == "ok"  # kernels run without MXNet
 
 
-def test_a_home_that_cannot_be_written_is_said():
+def test_a_home_that_cannot_be_written_is_said(opencl):
     done = run("doctor", "--json", HOME="/proc/none", XDG_CACHE_HOME="", POCL_CACHE_DIR="")
     opencl = next(c for c in json.loads(done.stdout)["checks"] if c["name"] == "OpenCL")
     assert opencl["state"] == "ok"

@@ -50,7 +50,7 @@ print(tvm.get_global_func("runtime.NumThreads")(), d2ltvm.system.threads.cores()
 
 
 @pytest.mark.parametrize("told", [{}, {"OMP_NUM_THREADS": "1"}])
-def test_mxnet_starts_a_thread_for_each_core(told):
+def test_mxnet_starts_a_thread_for_each_core(mxnet, told):
     """OpenMP, which it comes with, says how many it would start."""
     script = """
 import ctypes, d2ltvm

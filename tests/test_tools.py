@@ -387,7 +387,7 @@ def test_the_readmes_example_runs(capsys):
     assert "__global__" in capsys.readouterr().out
 
 
-def test_a_new_chapter_has_all_but_its_words(tmp_path, monkeypatch, capsys):
+def test_a_new_chapter_has_all_but_its_words(device, tmp_path, monkeypatch, capsys):
     toc = tmp_path / "_toc.yml"
     toc.write_text((book.ROOT / "_toc.yml").read_text())
     monkeypatch.setattr(new_chapter, "TOC", toc)

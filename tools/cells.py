@@ -22,6 +22,7 @@ from typing import Any
 
 import book
 import d2ltvm
+from d2ltvm.errors import MissingError
 
 FOLDERS = ("schedules", "hopper")
 FROM = re.compile(r"# From (.+)\.")
@@ -100,10 +101,11 @@ def for_a_reader(function: Function, at_hand: set[str]) -> str:
     text = re.sub(r" *# noqa.*", "", b"\n".join(lines).decode())
     ruff = str(Path(sys.executable).with_name("ruff"))
     command = [ruff, "format", "--config", str(book.ROOT / "book/ruff.toml"), "-"]
-    output: str = subprocess.run(
-        command, input=text, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
-    return output.rstrip("\n")
+    try:
+        done = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True)
+    except FileNotFoundError as error:
+        raise MissingError("ruff is not installed", "every chapter", "pip install ruff") from error
+    return done.stdout.rstrip("\n")
 
 
 def untyped(text: str) -> str:

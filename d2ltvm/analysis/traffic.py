@@ -306,7 +306,7 @@ def _dearest(launched: Launched, site: Site) -> Request:
 def touched(sch: Any, tensor: str, kind: str = "read", block: tuple[int, ...] = (0, 0, 0)) -> Array:
     """How often a block of threads reads or writes each element of a tensor in global memory.
 
-    >>> d2ltvm.touched(matmul_shared(64, 64, 64), "C", "write").sum()
+    >>> int(d2ltvm.touched(matmul_shared(64, 64, 64), "C", "write").sum())
     1024
 
     To be drawn with `d2ltvm.draw_touched`: the tile in its tensor. It is what TVM's code says.

@@ -22,7 +22,7 @@ Value = Any  # an int, a NumPy scalar, or an array of shape (threads, lanes of a
 def divide(a: Value, b: Value) -> Value:
     """C's division: of integers, towards zero.
 
-    >>> divide(-7, 2), divide(np.float32(7), np.float32(2))
+    >>> divide(-7, 2), float(divide(np.float32(7), np.float32(2)))
     (-3, 3.5)
     """
     if is_float(a) or is_float(b):
