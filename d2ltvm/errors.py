@@ -1,4 +1,20 @@
-"""Errors of the package that no built-in exception names."""
+"""Errors of the package that no built-in exception names, and values as messages show them."""
+
+from typing import Any
+
+
+def shown(value: Any, most: int = 60) -> str:
+    """A value on one line, and cut off where it is long, for a message.
+
+    >>> shown([1, 2])
+    '[1, 2]'
+
+    Args:
+        value: anything.
+        most: how many characters at most.
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class MissingError(RuntimeError):

@@ -111,9 +111,9 @@ def test_tiled_schedule_of_hwcn(shape, options):
 
 def test_sizes_that_the_tile_does_not_divide_are_named():
     for shape, message in (
-        ((256, 500, 256), "oc is 500; a multiple of the tile, 128, is allowed"),
-        ((200, 512, 256), "batch is 200; a multiple of the tile, 128, is allowed"),
-        ((256, 512, 100), "ic is 100; a multiple of the tile, 32, is allowed"),
+        ((256, 500, 256), "oc is 500; expected a multiple of the tile, 128"),
+        ((200, 512, 256), "batch is 200; expected a multiple of the tile, 128"),
+        ((256, 512, 100), "ic is 100; expected a multiple of the tile, 32"),
     ):
         with pytest.raises(ValueError, match=message):
             schedules.hwcn_tiled(*shape, 14, 3, 1, 1)
@@ -233,7 +233,10 @@ def test_conflicts_of_fragment_loads():
         (lambda: WMMA(256, 512, 16, 14, 3, 1, 1), "ic is 16; a multiple of the tile, 32"),
         (lambda: WMMA(256, 512, 33, 14, 3, 1, 1), "ic is 33; a multiple of the tile, 32"),
         (lambda: WMMA(256, 512, 32, 14, 1, stages=2), "stages is 2; 1 to 1, the rounds"),
-        (lambda: MMA(256, 512, 256, 14, 3, stages=2), "ahead takes depth 2 and 3 stages or more"),
+        (
+            lambda: MMA(256, 512, 256, 14, 3, stages=2),
+            "depth is 2, stages 2; expected 2 and 3 or more with ahead",
+        ),
         (lambda: schedules.hwcn_blocks(256, 512, 100, 14, 3), "ic is 100; a multiple"),
     ],
 )

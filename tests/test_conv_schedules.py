@@ -53,7 +53,9 @@ def test_every_element_on_the_cpu(shape):
 
 def test_tiles_that_do_not_divide_the_kernel_are_named():
     tiles = {"tile_c": (1, 1, 1), "tile_h": (1, 1, 1), "tile_w": (1, 1, 1)}
-    with pytest.raises(ValueError, match=r"tile_rw is \(1, 2\); its product has to divide k = 3"):
+    with pytest.raises(
+        ValueError, match=r"tile_rw is \(1, 2\); expected a product that divides k = 3"
+    ):
         schedules.conv_tiled(4, 4, 8, 3, 1, 1, **tiles, tile_rw=(1, 2))
     with pytest.raises(ValueError, match=r"tile_rh is \(3, 3\)"):
         schedules.conv_tiled(4, 4, 8, 3, 1, 1, **tiles, tile_rh=(3, 3))
@@ -66,7 +68,7 @@ def test_tiles_are_positive_integers(tile):
 
 
 def test_one_part_is_no_split():
-    with pytest.raises(ValueError, match="parts is 1; two or more are allowed"):
+    with pytest.raises(ValueError, match="parts is 1; expected two or more"):
         schedules.conv_split(4, 4, 8, 3, 1, 1, parts=1)
 
 

@@ -103,7 +103,12 @@ def instructions(sass: str) -> Counter[str]:
 
     Returns:
         A Counter from full opcodes, such as 'FADD.FTZ', to numbers.
+
+    Raises:
+        TypeError: `sass` is no text.
     """
+    if not isinstance(sass, str):
+        raise TypeError(f"sass is a {type(sass).__name__}; expected a disassembly as text")
     counts: Counter[str] = Counter()
     for section in sass_text.sections(sass):
         padding, labels = False, set(section.labels.values())
@@ -217,5 +222,5 @@ def _output(program: Path, option: str, cubin: bytes) -> str:
         done = subprocess.run([program, option, file.name], capture_output=True, text=True)
     if done.returncode:
         reason = done.stderr.replace(file.name, "cubin").strip()
-        raise ValueError(f"cubin is not one that {program.name} reads: {reason}")
+        raise ValueError(f"cubin is not read by {program.name}: {reason}; expected NVRTC's")
     return done.stdout

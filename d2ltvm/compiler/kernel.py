@@ -170,7 +170,7 @@ class Kernel:
             )
         if len(arrays) != len(self.params):
             names = ", ".join(p.name for p in self.params)
-            raise ValueError(f"got {len(arrays)} arrays; the kernel takes {names}")
+            raise ValueError(f"arrays are {len(arrays)}; expected {len(self.params)}: {names}")
         kinds = ("NumPy arrays",) if self._opencl else ("NumPy arrays", "tensors of the device")
         for param, array in zip(self.params, arrays, strict=True):
             if _kind(array) not in kinds or _kind(array) != _kind(arrays[0]):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from d2ltvm.compiler import cache
-from d2ltvm.errors import MissingError
+from d2ltvm.errors import MissingError, shown
 from d2ltvm.system import toolchain
 
 LIGHT = Path(__file__).with_name("light_headers")
@@ -129,11 +129,11 @@ def nvrtc_version() -> tuple[int, ...]:
 
 def check_arch(arch: str) -> None:
     """Raise a ValueError unless NVRTC compiles for an architecture."""
-    if arch not in architectures():
+    if not isinstance(arch, str) or arch not in architectures():
         version = ".".join(map(str, nvrtc_version()))
         plain = ", ".join(name for name in architectures() if name[-1].isdigit())
         raise ValueError(
-            f"arch is {arch!r}; NVRTC {version} compiles for {plain}, "
+            f"arch is {shown(arch)}; expected what NVRTC {version} knows: {plain}, "
             "with suffix 'a' from sm_90, with suffix 'f' from sm_100"
         )
 

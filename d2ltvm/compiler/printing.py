@@ -61,7 +61,7 @@ def kernel_code(source: str) -> str:
         raise TypeError(f"source is a {type(source).__name__}; expected the source as text")
     starts = [m.start() for m in re.finditer(r'^(extern "C" __global__|__kernel) ', source, re.M)]
     if not starts:
-        raise ValueError("source holds no kernel: neither `__global__` nor `__kernel` is in it")
+        raise ValueError("source has no kernel; expected `__global__` or `__kernel` in it")
     bodies = [source[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
     # Each kernel is declared once, in a line that ends with a semicolon, before it is defined.
     defined = [text.strip() for text in bodies if not text.splitlines()[0].endswith(";")]

@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from d2ltvm.compute.convolution import Array, conv_out_size, conv_reference, with_border
-from d2ltvm.compute.ops import whole
+from d2ltvm.compute.convolution import (
+    Array,
+    check_arrays,
+    conv_out_size,
+    conv_reference,
+    with_border,
+)
+from d2ltvm.compute.ops import countable, placeholder, whole
 
 
 def conv_hwcn(
@@ -43,8 +49,9 @@ def conv_hwcn(
     on = conv_out_size(n, k, p, s)
     batch, oc, ic = whole("batch", batch), whole("oc", oc), whole("ic", ic)
     n, k, p, s = int(n), int(k), int(p), int(s)
-    X = te.placeholder((n, n, ic, batch), dtype, name="X")
-    K = te.placeholder((k, k, ic, oc), dtype, name="K")
+    X = placeholder((n, n, ic, batch), dtype, "X")
+    K = placeholder((k, k, ic, oc), dtype, "K")
+    result = countable("Y", (on, on, oc, batch))
     PaddedX = with_border(X, {0: p, 1: p})
     ric, rkh, rkw = (te.reduce_axis((0, m), r) for r, m in (("ric", ic), ("rkh", k), ("rkw", k)))
 
@@ -52,7 +59,7 @@ def conv_hwcn(
         value = PaddedX[y * s + rkh, x * s + rkw, ric, image]
         return te.sum(value * K[rkh, rkw, ric, c], axis=[ric, rkh, rkw])
 
-    return X, K, te.compute((on, on, oc, batch), element, name="Y"), PaddedX
+    return X, K, te.compute(result, element, name="Y"), PaddedX
 
 
 def conv_nhwcnc(
@@ -92,8 +99,9 @@ def conv_nhwcnc(
     for name, size in (("batch", batch), ("oc", oc), ("ic", ic)):
         block = _block(name, size, block)
     ib, ob, nb = ic // block, oc // block, batch // block
-    X = te.placeholder((nb, n, n, ib, block, block), dtype, name="X")
-    K = te.placeholder((k, k, ib, ob, block, block), dtype, name="K")
+    X = placeholder((nb, n, n, ib, block, block), dtype, "X")
+    K = placeholder((k, k, ib, ob, block, block), dtype, "K")
+    result = countable("Y", (nb, on, on, ob, block, block))
     PaddedX = _under_kernel(X, on, k, p, s)
     axes = {"rib": ib, "rkh": k, "rkw": k, "ric": block}
     rib, rkh, rkw, ric = (te.reduce_axis((0, size), name) for name, size in axes.items())
@@ -103,7 +111,7 @@ def conv_nhwcnc(
         weight = K[rkh, rkw, rib, cb, ric, c].astype("float32")
         return te.sum(value * weight, axis=[rib, rkh, rkw, ric])
 
-    return X, K, te.compute((nb, on, on, ob, block, block), element, name="Y"), PaddedX
+    return X, K, te.compute(result, element, name="Y"), PaddedX
 
 
 def _under_kernel(X: Any, on: int, k: int, p: int, s: int) -> Any:
@@ -121,12 +129,12 @@ def _under_kernel(X: Any, on: int, k: int, p: int, s: int) -> Any:
 
 def to_hwcn(array: Array) -> Array:
     """Images from NCHW to HWCN, or kernels from OIHW to HWIO: the same transposition."""
-    return np.ascontiguousarray(_four(array).transpose(2, 3, 1, 0))
+    return np.ascontiguousarray(_four("array", array).transpose(2, 3, 1, 0))
 
 
 def from_hwcn(array: Array) -> Array:
     """Back again: HWCN to NCHW, or HWIO to OIHW."""
-    return np.ascontiguousarray(_four(array).transpose(3, 2, 0, 1))
+    return np.ascontiguousarray(_four("array", array).transpose(3, 2, 0, 1))
 
 
 def to_nhwcnc(images: Array, block: int = 16) -> Array:
@@ -138,7 +146,7 @@ def to_nhwcnc(images: Array, block: int = 16) -> Array:
     Raises:
         ValueError: there are not four dimensions, or a block does not divide batch or channels.
     """
-    batch, channels, height, width = _four(images).shape
+    batch, channels, height, width = _four("images", images).shape
     block = _block("batch", batch, block)
     _block("channels", channels, block)
     shape = (batch // block, block, channels // block, block, height, width)
@@ -151,6 +159,7 @@ def from_nhwcnc(blocks: Array) -> Array:
     Raises:
         ValueError: there are not six dimensions.
     """
+    check_arrays(blocks=blocks)
     if blocks.ndim != 6:
         raise ValueError(f"blocks has shape {blocks.shape}; expected six dimensions")
     nb, height, width, cb, n, c = blocks.shape
@@ -166,7 +175,7 @@ def to_hwioio(kernels: Array, block: int = 16) -> Array:
     Raises:
         ValueError: there are not four dimensions, or a block does not divide the channels.
     """
-    oc, ic, height, width = _four(kernels).shape
+    oc, ic, height, width = _four("kernels", kernels).shape
     block = _block("oc", oc, block)
     _block("ic", ic, block)
     shape = (oc // block, block, ic // block, block, height, width)
@@ -184,7 +193,18 @@ def conv_batch_reference(images: Array, kernels: Array, p: int = 0, s: int = 1) 
 
     Returns:
         An array in NCHW.
+
+    Raises:
+        TypeError: `images` or `kernels` is no NumPy array of numbers.
+        ValueError: the arrays, the padding and the stride are those of no convolution.
     """
+    check_arrays(images=images, kernels=kernels)
+    four = images.ndim == kernels.ndim == 4
+    if not four or not len(images) or images.shape[1] != kernels.shape[1]:
+        raise ValueError(
+            f"images has shape {images.shape} and kernels {kernels.shape}; expected "
+            "(batch, ic, nh, nw) and (oc, ic, kh, kw)"
+        )
     return np.stack([conv_reference(image, kernels, p, s) for image in images])
 
 
@@ -195,7 +215,8 @@ def _block(name: str, size: int, block: Any) -> int:
     return block
 
 
-def _four(array: Array) -> Array:
+def _four(name: str, array: Array) -> Array:
+    check_arrays(**{name: array})
     if array.ndim != 4:
-        raise ValueError(f"the array has shape {array.shape}; expected four dimensions")
+        raise ValueError(f"{name} has shape {array.shape}; expected four dimensions")
     return array

@@ -4,6 +4,7 @@ Names and the order of arguments are d2l-tvm's. Images are (channels, height, wi
 (output channels, input channels, height, width), all float32.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from tvm import te, tirx
 
-from d2ltvm.compute.ops import whole
+from d2ltvm.compute.ops import countable, placeholder, several, whole
+from d2ltvm.errors import shown
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -81,18 +83,24 @@ def padding(X: Any, ph: int, pw: int, val: float = 0) -> Any:
         A te tensor named `PaddedX`.
 
     Raises:
-        ValueError: `X` has fewer dimensions, or a border is not an integer from 0.
+        TypeError: `X` is no te tensor.
+        ValueError: `X` has fewer dimensions, a border is not an integer from 0, or `X` cannot hold
+            `val`.
     """
+    if not isinstance(X, te.Tensor):
+        raise TypeError(f"X is a {type(X).__name__}; expected a te tensor")
     if len(X.shape) < 2:
         raise ValueError(f"X has shape {tuple(X.shape)}; expected two dimensions or more")
     ph, pw = whole("ph", ph, 0), whole("pw", pw, 0)
+    if not _holds(str(X.dtype), val):
+        raise ValueError(f"val is {shown(val)}; expected a number that {X.dtype} can hold")
     return with_border(X, {len(X.shape) - 2: ph, len(X.shape) - 1: pw}, val)
 
 
 def with_border(X: Any, border: dict[int, int], val: float = 0) -> Any:
     """`padding` of any dimensions: `border` has how much by the dimension's number."""
     sizes = [int(size) for size in X.shape]
-    shape = [size + 2 * border.get(k, 0) for k, size in enumerate(sizes)]
+    shape = tuple(size + 2 * border.get(k, 0) for k, size in enumerate(sizes))
 
     def element(*index: Any) -> Any:
         bounds = [(index[k] >= b, index[k] < sizes[k] + b) for k, b in border.items()]
@@ -100,7 +108,19 @@ def with_border(X: Any, border: dict[int, int], val: float = 0) -> Any:
         inside = te.all(*(bound for pair in bounds for bound in pair))
         return te.if_then_else(inside, X(*source), tirx.const(val, X.dtype))
 
-    return te.compute(shape, element, name="PaddedX")
+    return te.compute(countable("PaddedX", shape), element, name="PaddedX")
+
+
+def _holds(dtype: str, value: Any) -> bool:
+    """Whether a dtype has a number: any float in its range, an integer exactly."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    with np.errstate(all="ignore"):
+        held = np.asarray(float(value)).astype(dtype)
+    if held.dtype.kind == "f":
+        return bool(np.isfinite(held)) or not math.isfinite(value)
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= value <= limits.max and int(value) == value)
 
 
 def conv(
@@ -139,11 +159,11 @@ def conv(
         try:
             sizes.append(conv_out_size(*values))
         except ValueError as error:
-            given = ", ".join(f"{n} = {v!r}" for n, v in zip(names, values, strict=True))
+            given = ", ".join(f"{n} = {shown(v)}" for n, v in zip(names, values, strict=True))
             raise ValueError(f"of {given}: {error}") from None
     nh, nw, kh, kw, ph, pw, sh, sw = map(int, (nh, nw, kh, kw, ph, pw, sh, sw))
-    X = te.placeholder((ic, nh, nw), name="X")
-    K = te.placeholder((oc, ic, kh, kw), name="K")
+    X = placeholder((ic, nh, nw), "float32", "X")
+    K = placeholder((oc, ic, kh, kw), "float32", "K")
     PaddedX = padding(X, ph, pw) if ph or pw else X
     return X, K, _convolved(PaddedX, K, (oc, *sizes), sh, sw, "Y"), PaddedX
 
@@ -185,8 +205,8 @@ def conv_in_tiles(
     ic, nh, nw, kh, kw, ph, pw, sh, sw = map(int, (ic, nh, nw, kh, kw, ph, pw, sh, sw))
     four = tuple(tile) if isinstance(tile, tuple | list) else (tile,)
     if len(four) != 4:
-        raise ValueError(f"tile is {four}; expected four sizes: of oc, ic, rows and columns")
-    sizes = [whole(f"a size of tile = {four}", size) for size in four]
+        raise ValueError(f"tile is {shown(tile)}; expected four sizes: of oc, ic, rows and columns")
+    sizes = [whole(f"a size of tile = {shown(four)}", size) for size in four]
     OC, IC, OH, OW = (-(-n // t) * t for n, t in zip((oc, ic, oh, ow), sizes, strict=True))
     zero = tirx.const(0.0, X.dtype)
 
@@ -278,12 +298,13 @@ def conv_reference(
         An array of shape `(oc, ., .)`.
 
     Raises:
+        TypeError: `x` or `k` is no NumPy array of numbers.
         ValueError: the arrays, the padding and the stride are those of no convolution.
     """
-    if np.ndim(x) != 3 or np.ndim(k) != 4 or k.shape[1] != x.shape[0]:
+    check_arrays(x=x, k=k)
+    if x.ndim != 3 or k.ndim != 4 or k.shape[1] != x.shape[0]:
         raise ValueError(
-            f"x has shape {np.shape(x)} and k {np.shape(k)}; expected (ic, nh, nw) and "
-            "(oc, ic, kh, kw)"
+            f"x has shape {x.shape} and k {k.shape}; expected (ic, nh, nw) and (oc, ic, kh, kw)"
         )
     (ph, pw), (sh, sw) = _pair("p", p, 0), _pair("s", s, 1)
     for n, size, zeros, step in zip(x.shape[1:], k.shape[2:], (ph, pw), (sh, sw), strict=True):
@@ -305,15 +326,24 @@ def _convolved(image: Any, kernels: Any, shape: Sequence[int], sh: int, sw: int,
         x = image[ric, i * sh + rkh, j * sw + rkw]
         return te.sum(x * kernels[c, ric, rkh, rkw], axis=[ric, rkh, rkw])
 
-    return te.compute(shape, element, name=name)
+    return te.compute(countable(name, tuple(shape)), element, name=name)
+
+
+def check_arrays(**arrays: Any) -> None:
+    """A TypeError unless all are NumPy arrays of numbers."""
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{name} is a {type(array).__name__}; expected a NumPy array")
+        if array.dtype.kind not in "fiu":
+            raise TypeError(f"{name} is an array of {array.dtype}; expected one of numbers")
 
 
 def _pair(name: str, value: Any, least: int) -> tuple[int, int]:
     """A number for rows and one for columns, of one or of two."""
-    pair = tuple(value) if isinstance(value, tuple | list | np.ndarray) else (value, value)
+    pair = tuple(value) if several(value) else (value, value)
     if len(pair) != 2:
         raise ValueError(
-            f"{name} is {value!r}; expected a number, or one for rows and columns each"
+            f"{name} is {shown(value)}; expected a number, or one for rows and columns each"
         )
     return whole(name, pair[0], least), whole(name, pair[1], least)
 
@@ -325,5 +355,5 @@ def _block(name: str, block: Any, all_name: str, channels: int) -> int:
     except ValueError:
         pass
     raise ValueError(
-        f"{name} is {block!r}; expected an integer that divides {all_name} = {channels}"
+        f"{name} is {shown(block)}; expected an integer that divides {all_name} = {channels}"
     )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from d2ltvm.compute.convolution import Array, conv_out_size
-from d2ltvm.compute.ops import Shape, as_shape, broadcast_shape, whole
+from d2ltvm.compute.ops import Shape, as_shape, broadcast_shape, check_dtype, countable, whole
 
 Constructor = Callable[[Array], Any] | None
 
@@ -57,7 +57,7 @@ def get_bcast_data(
     """
     shape = broadcast_shape(shape1, shape2)
     a, b = _normal(as_shape("shape1", shape1), as_shape("shape2", shape2))
-    return _construct(constructor, a, b, np.full(shape, np.nan, "float32"))
+    return _construct(constructor, a, b, np.full(countable("c", shape), np.nan, "float32"))
 
 
 def get_matmul_data(
@@ -83,7 +83,7 @@ def get_matmul_data(
     """
     n, m, l = whole("n", n), whole("m", m), whole("l", l)
     a, b = _normal((n, l), (l, m))
-    return _construct(constructor, a, b, np.full((n, m), np.nan, "float32"))
+    return _construct(constructor, a, b, np.full(countable("c", (n, m)), np.nan, "float32"))
 
 
 def get_conv_data(
@@ -113,7 +113,9 @@ def get_conv_data(
     on = conv_out_size(n, k, p, s)
     oc, ic, n, k = whole("oc", oc), whole("ic", ic), int(n), int(k)
     data, weight = _normal((ic, n, n), (oc, ic, k, k))
-    return _construct(constructor, data, weight, np.full((oc, on, on), np.nan, "float32"))
+    return _construct(
+        constructor, data, weight, np.full(countable("out", (oc, on, on)), np.nan, "float32")
+    )
 
 
 def get_conv_batch(
@@ -134,8 +136,9 @@ def get_conv_batch(
         dtype: element type; numbers are standard normal, with a fixed seed, and rounded to it.
 
     Raises:
-        ValueError: a size is not a positive integer.
+        ValueError: a size is not a positive integer, or `dtype` is not one of `ops.DTYPES`.
     """
+    check_dtype(dtype)
     names = ("batch", "oc", "ic", "n", "k")
     batch, oc, ic, n, k = map(whole, names, (batch, oc, ic, n, k))
     arrays = _normal((batch, ic, n, n), (oc, ic, k, k))
@@ -143,6 +146,8 @@ def get_conv_batch(
 
 
 def _normal(*shapes: Shape) -> list[Array]:
+    for shape in shapes:
+        countable("an array", shape)
     rng = np.random.default_rng(0)
     return [rng.standard_normal(shape, "float32") for shape in shapes]
 
@@ -153,9 +158,11 @@ def _construct(constructor: Constructor, a: Array, b: Array, c: Array) -> tuple[
 
 def square_matrices(n: int) -> tuple[Any, Any, Any]:
     """Arrays for a product of square matrices, each of (n, n)."""
+    n = whole("n", n)
     return get_abc((n, n))
 
 
 def bcast_data(n: int) -> tuple[Any, Any, Any]:
     """Arrays for the broadcast add of the book: (n, 1), (n, n) and a result of (n, n)."""
+    n = whole("n", n)
     return get_bcast_data((n, 1), (n, n))

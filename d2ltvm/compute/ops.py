@@ -4,6 +4,7 @@ Each function returns tensor-expression placeholders and results, in the order i
 takes them. `d2ltvm.schedule(tensors)` turns them into a schedule.
 """
 
+import math
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, te
 
+from d2ltvm.errors import shown
+
 Shape = tuple[int, ...]
 
 DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
+MOST = 2**31 - 1  # elements of a tensor: TVM counts them in 32 bits, and wraps around
 
 
 def vector_copy(n: int, dtype: str = "float32") -> tuple[Any, Any]:
@@ -32,8 +36,7 @@ def vector_copy(n: int, dtype: str = "float32") -> tuple[Any, Any]:
         ValueError: `n` is not a positive integer, or `dtype` is not one of `DTYPES`.
     """
     n = whole("n", n)
-    _check_dtype(dtype)
-    A = te.placeholder((n,), dtype, name="A")
+    A = placeholder((n,), dtype, "A")
     return A, te.compute((n,), lambda i: A[i], name="C")
 
 
@@ -55,9 +58,7 @@ def vector_add(n: int, dtype: str = "float32") -> tuple[Any, Any, Any]:
         ValueError: `n` is not a positive integer, or `dtype` is not one of `DTYPES`.
     """
     shape = (whole("n", n),)
-    _check_dtype(dtype)
-    A = te.placeholder(shape, dtype, name="A")
-    B = te.placeholder(shape, dtype, name="B")
+    A, B = (placeholder(shape, dtype, name) for name in "AB")
     return A, B, te.compute(shape, lambda i: A[i] + B[i], name="C")
 
 
@@ -85,14 +86,12 @@ def broadcast_add(
             `dtype` is not one of `DTYPES`.
     """
     one, two = as_shape("shape1", shape1), as_shape("shape2", shape2)
-    _check_dtype(dtype)
-    A = te.placeholder(one, dtype, name="A")
-    B = te.placeholder(two, dtype, name="B")
+    A, B = placeholder(one, dtype, "A"), placeholder(two, dtype, "B")
 
     def add(*index: Any) -> Any:
         return A(*_source_index(one, index)) + B(*_source_index(two, index))
 
-    return A, B, te.compute(broadcast_shape(one, two), add, name="C")
+    return A, B, te.compute(countable("C", broadcast_shape(one, two)), add, name="C")
 
 
 def broadcast_shape(shape1: Iterable[int], shape2: Iterable[int]) -> Shape:
@@ -143,11 +142,9 @@ def matmul(n: int, m: int, l: int, dtype: str = "float32") -> tuple[Any, Any, An
         ValueError: a size is not a positive integer, or `dtype` is not one of `DTYPES`.
     """
     n, m, l = (whole(name, size) for name, size in (("n", n), ("m", m), ("l", l)))
-    _check_dtype(dtype)
-    A = te.placeholder((n, l), dtype, name="A")
-    B = te.placeholder((l, m), dtype, name="B")
+    A, B = placeholder((n, l), dtype, "A"), placeholder((l, m), dtype, "B")
     k = te.reduce_axis((0, l), name="k")
-    C = te.compute((n, m), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    C = te.compute(countable("C", (n, m)), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
     return A, B, C
 
 
@@ -167,7 +164,7 @@ def schedule(tensors: Iterable[Any]) -> Any:
 
     Raises:
         TypeError: `tensors` is not a list or tuple of te tensors.
-        ValueError: it is empty.
+        ValueError: none of them is computed, one is there twice, or an input is missing.
     """
     # A single tensor can be iterated over without an end.
     if not isinstance(tensors, list | tuple):
@@ -175,9 +172,27 @@ def schedule(tensors: Iterable[Any]) -> Any:
     for k, tensor in enumerate(tensors):
         if not isinstance(tensor, te.Tensor):
             raise TypeError(f"tensors[{k}] is a {type(tensor).__name__}; expected a te tensor")
-    if not tensors:
-        raise ValueError("tensors is empty; expected the tensors that the kernel takes")
+    _check_complete(list(tensors))
     return s_tir.Schedule(te.create_prim_func(list(tensors)))
+
+
+def _check_complete(tensors: list[Any]) -> None:
+    """A ValueError unless something is computed, of inputs that are there, each once."""
+    given = [tensor.op.name for tensor in tensors]
+    if len(set(tensors)) < len(tensors):
+        raise ValueError(f"tensors is {shown(given)}; expected each tensor once")
+    if all(isinstance(tensor.op, te.PlaceholderOp) for tensor in tensors):
+        raise ValueError(f"tensors is {shown(given)}; expected one that is computed among them")
+    missing, found = [], list(tensors)
+    while found:
+        inputs = [t for t in found.pop().op.input_tensors if t not in tensors]
+        missing += [t.op.name for t in inputs if isinstance(t.op, te.PlaceholderOp)]
+        found += inputs
+    if missing:
+        raise ValueError(
+            f"tensors is {shown(given)}; expected {', '.join(dict.fromkeys(missing))} too, "
+            "which the result is computed from"
+        )
 
 
 def _source_index(shape: Shape, index: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -189,10 +204,27 @@ def _source_index(shape: Shape, index: tuple[Any, ...]) -> tuple[Any, ...]:
 def as_shape(name: str, shape: Any) -> Shape:
     """`shape` as a tuple of Python ints, or a ValueError that names the argument."""
     # A te tensor can be iterated over, and has no end.
-    sizes = tuple(shape) if isinstance(shape, tuple | list | np.ndarray) else (shape,)
+    sizes = tuple(shape) if several(shape) else (shape,)
     if not sizes or not all(_is_whole(s, 1) for s in sizes):
-        raise ValueError(f"{name} is {shape!r}; expected positive integers")
-    return tuple(int(s) for s in sizes)
+        raise ValueError(f"{name} is {shown(shape)}; expected positive integers")
+    return countable(name, tuple(int(s) for s in sizes))
+
+
+def several(value: Any) -> bool:
+    """Whether a value has elements, an end, and an order."""
+    return isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def countable(name: str, shape: Shape) -> Shape:
+    """A shape as it is, or a ValueError where TVM cannot count its elements."""
+    if (elements := math.prod(shape)) > MOST:
+        raise ValueError(f"{name} of shape {shape} has {elements:,} elements; expected under 2**31")
+    return shape
+
+
+def placeholder(shape: Shape, dtype: str, name: str) -> Any:
+    """A te tensor that is given, of a shape and a dtype that are held to what they may be."""
+    return te.placeholder(countable(name, shape), check_dtype(dtype), name=name)
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
@@ -208,7 +240,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     """
     if not _is_whole(value, least):
         expected = "a positive integer" if least == 1 else f"an integer from {least}"
-        raise ValueError(f"{name} is {value!r}; expected {expected}")
+        raise ValueError(f"{name} is {shown(value)}; expected {expected}")
     return int(value)
 
 
@@ -216,6 +248,8 @@ def _is_whole(value: Any, least: int) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
-def _check_dtype(dtype: str) -> None:
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
+def check_dtype(dtype: str) -> str:
+    """An element type as it is, or a ValueError where it is not one of `DTYPES`."""
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"dtype is {shown(dtype)}; expected one of {', '.join(DTYPES)}")
+    return dtype

@@ -11,10 +11,12 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from d2ltvm.compute.convolution import conv, conv_in_tiles, conv_pack
 from d2ltvm.compute.ops import schedule
-from d2ltvm.schedules.loops import Factors, bind_thread, pipeline, split_axis
+from d2ltvm.schedules.arguments import Factors, checked
+from d2ltvm.schedules.loops import bind_thread, pipeline, split_axis
 
 
 # From convolution/convolution.
+@checked
 def default_sch(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
     """Convolution: a row a block, a column a thread, channels in turn."""
     X, K, Y, _ = conv(oc, ic, n, n, k, k, p, p, s, s)
@@ -28,6 +30,7 @@ def default_sch(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
 
 
 # From convolution/convolution.
+@checked
 def cpu_conv(
     oc: int,
     ic: int,
@@ -135,6 +138,7 @@ def conv_loops(
 
 
 # From convolution/tiling.
+@checked
 def conv_tiled(
     oc: int, ic: int, n: int, k: int, p: int, s: int,
     tile_c: Factors, tile_h: Factors, tile_w: Factors,
@@ -143,7 +147,7 @@ def conv_tiled(
     """Convolution; a tile is (virtual threads, threads, elements)."""
     for name, tile in (("tile_rh", tile_rh), ("tile_rw", tile_rw)):
         if k % math.prod(tile):
-            raise ValueError(f"{name} is {tile}; its product has to divide k = {k}")
+            raise ValueError(f"{name} is {tile}; expected a product that divides k = {k}")
     output, reduction = (tile_c, tile_h, tile_w), (tile_rc, tile_rh, tile_rw)
     tile = [math.prod(sizes) for sizes in (tile_c, tile_rc, tile_h, tile_w)]
     sch = schedule(conv_in_tiles(oc, ic, n, n, k, k, p, p, s, s, tile))
@@ -161,18 +165,21 @@ def conv_tiled(
 
 
 # From convolution/tiling.
+@checked
 def tiling(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
     """Convolution: 8 channels, 2 rows, 4 columns a thread; along kernel rows."""
     return conv_tiled(oc, ic, n, k, p, s, (1, 4, 8), (1, 2, 2), (1, 16, 4), tile_rw=(1, k))
 
 
 # From convolution/virtual_threads.
+@checked
 def vthread(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
     """Convolution: along kernel columns, with two virtual threads across."""
     return conv_tiled(oc, ic, n, k, p, s, (1, 4, 8), (1, 2, 2), (2, 16, 2), tile_rh=(1, k))
 
 
 # From convolution/all_sizes.
+@checked
 def conv_split(
     oc: int, ic: int, n: int, k: int, p: int, s: int,
     channels: int = 8, rows: int = 4, warps: int = 2, parts: int = 8, depth: int = 2,
@@ -184,7 +191,7 @@ def conv_split(
     channels there are `warps`. A round takes `depth` input channels for each group.
     """
     if parts < 2:
-        raise ValueError(f"parts is {parts}; two or more are allowed")
+        raise ValueError(f"parts is {parts}; expected two or more")
     threads = (parts, warps, lanes)
     tile = (channels * warps, parts * depth, rows, lanes)
     sch = schedule(conv_in_tiles(oc, ic, n, n, k, k, p, p, s, s, tile))

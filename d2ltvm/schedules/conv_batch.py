@@ -16,13 +16,15 @@ from d2ltvm import layouts
 from d2ltvm.compute.conv_batch import conv_hwcn, conv_nhwcnc
 from d2ltvm.compute.ops import schedule
 from d2ltvm.schedules import tensor_intrinsics, wmma_intrinsics
+from d2ltvm.schedules.arguments import Factors, checked
 from d2ltvm.schedules.conv import BLOCKS
-from d2ltvm.schedules.loops import Factors, bind_thread, fetch, pipeline, split_axis
+from d2ltvm.schedules.loops import bind_thread, fetch, pipeline, split_axis
 
 WMMA = wmma_intrinsics.NAMES
 
 
 # From batched/hwcn.
+@checked
 def hwcn_blocks(
     batch: int,
     oc: int,
@@ -84,7 +86,7 @@ def hwcn_caches(tensors: Sequence[Any], scope: str) -> tuple[Schedule, tuple[SBl
 def check_stages(stages: int, rounds: int) -> None:
     """Raise a ValueError unless there is a round for each stage."""
     if not 1 <= stages <= rounds:
-        raise ValueError(f"stages is {stages}; 1 to {rounds}, the rounds there are, are allowed")
+        raise ValueError(f"stages is {stages}; expected 1 to {rounds}, the rounds there are")
 
 
 # From batched/hwcn.
@@ -92,10 +94,11 @@ def check_tiles(*sizes: tuple[str, int, int]) -> None:
     """Raise a ValueError unless each size, of (name, size, tile), is a multiple of its tile."""
     for name, size, tile in sizes:
         if size % tile:
-            raise ValueError(f"{name} is {size}; a multiple of the tile, {tile}, is allowed")
+            raise ValueError(f"{name} is {size}; expected a multiple of the tile, {tile}")
 
 
 # From batched/hwcn.
+@checked
 def hwcn_tiled(
     batch: int, oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1,
     rows: Factors = (2, 4, 4, 4), columns: Factors = (2, 2, 8, 4), depth: int = 32,
@@ -155,6 +158,7 @@ def hwcn_loops(
 
 
 # From batched/tensorcores.
+@checked
 def wmma_tiled(
     batch: int, oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1,
     rows: Factors = (2, 4), columns: Factors = (4, 4), depth: int = 2, stages: int = 1,
@@ -190,6 +194,7 @@ def wmma_tiled(
 
 
 # From batched/swizzling.
+@checked
 def mma_tiled(
     batch: int, oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1,
     rows: Factors = (2, 4), columns: Factors = (2, 4), depth: int = 2, stages: int = 4,
@@ -201,7 +206,7 @@ def mma_tiled(
     are multiplied.
     """
     if ahead and (depth < 2 or stages < 3):
-        raise ValueError(f"ahead takes depth 2 and 3 stages or more; they are {depth}, {stages}")
+        raise ValueError(f"depth is {depth}, stages {stages}; expected 2 and 3 or more with ahead")
     sch = nhwcnc(batch, oc, ic, n, k, p, s, (rows, columns, depth), stages)
     sums = sch.get_sblock("Y")
     warp, rounds, inner, each = nhwcnc_loops(sch, sums, rows, columns, depth)

@@ -3,9 +3,11 @@
 from tvm.s_tir import Schedule
 
 from d2ltvm.compute.ops import broadcast_add, schedule, vector_add, vector_copy
+from d2ltvm.schedules.arguments import checked
 
 
 # From machine/gpu_in_numbers.
+@checked
 def copy_unrolled(n: int, nt: int = 128, width: int = 4, steps: int = 2) -> Schedule:
     """Copy: `steps` accesses of `width` elements a thread, a block's width apart."""
     sch = schedule(vector_copy(n))
@@ -20,6 +22,7 @@ def copy_unrolled(n: int, nt: int = 128, width: int = 4, steps: int = 2) -> Sche
 
 
 # From elementwise/vector_add.
+@checked
 def one_thread_each(n: int, nt: int = 256) -> Schedule:
     """Vector add: one element a thread, `nt` threads a block."""
     sch = schedule(vector_add(n))
@@ -31,6 +34,7 @@ def one_thread_each(n: int, nt: int = 256) -> Schedule:
 
 
 # From elementwise/vector_add.
+@checked
 def vectorized(n: int, nt: int = 128, width: int = 4) -> Schedule:
     """Vector add: `width` neighbouring elements a thread, in one access."""
     sch = schedule(vector_add(n))
@@ -43,6 +47,7 @@ def vectorized(n: int, nt: int = 128, width: int = 4) -> Schedule:
 
 
 # From elementwise/vector_add.
+@checked
 def unrolled(n: int, nt: int = 128, width: int = 4, steps: int = 2) -> Schedule:
     """Vector add: `steps` accesses of `width` elements a thread, a block's width apart."""
     sch = schedule(vector_add(n))
@@ -57,6 +62,7 @@ def unrolled(n: int, nt: int = 128, width: int = 4, steps: int = 2) -> Schedule:
 
 
 # From elementwise/vector_add.
+@checked
 def partitioned(n: int, nt: int = 128, width: int = 4, steps: int = 2) -> Schedule:
     """Vector add: as `unrolled`, with the guard for the last block kept out of all the others."""
     sch = unrolled(n, nt, width, steps)
@@ -66,6 +72,7 @@ def partitioned(n: int, nt: int = 128, width: int = 4, steps: int = 2) -> Schedu
 
 
 # From elementwise/vector_add.
+@checked
 def cpu_vector_add(n: int, chunks: int = 2, width: int = 16) -> Schedule:
     """Vector add on the CPU: `chunks` pieces in parallel, SIMD instructions inside."""
     sch = schedule(vector_add(n))
@@ -78,6 +85,7 @@ def cpu_vector_add(n: int, chunks: int = 2, width: int = 16) -> Schedule:
 
 
 # From elementwise/broadcast_add.
+@checked
 def continuous_parallel(n: int, nt: int = 64, nb: int = 256) -> Schedule:
     """Broadcast add: each thread takes a run of neighbouring elements."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
@@ -92,6 +100,7 @@ def continuous_parallel(n: int, nt: int = 64, nb: int = 256) -> Schedule:
 
 
 # From elementwise/broadcast_add.
+@checked
 def alternate_parallel(n: int, nt: int = 64, nb: int = 256) -> Schedule:
     """Broadcast add: neighbouring threads take neighbouring elements, at every step."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
@@ -107,6 +116,7 @@ def alternate_parallel(n: int, nt: int = 64, nb: int = 256) -> Schedule:
 
 
 # From elementwise/broadcast_add.
+@checked
 def bcast_vectorized(n: int, nt: int = 256, width: int = 4) -> Schedule:
     """Broadcast add: `width` neighbouring elements a thread, in one access."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
@@ -119,6 +129,7 @@ def bcast_vectorized(n: int, nt: int = 256, width: int = 4) -> Schedule:
 
 
 # From elementwise/broadcast_add.
+@checked
 def bcast_rows(n: int, nt: int = 256, width: int = 4, rows: int = 2) -> Schedule:
     """Broadcast add: the same columns of `rows` rows a thread, all of its B loaded first."""
     sch = schedule(broadcast_add((n, 1), (n, n)))
@@ -141,6 +152,7 @@ def bcast_rows(n: int, nt: int = 256, width: int = 4, rows: int = 2) -> Schedule
 
 
 # From elementwise/broadcast_add.
+@checked
 def cpu_bcast_add(n: int, chunks: int = 2, width: int = 16) -> Schedule:
     """Broadcast add on the CPU: rows in parallel, SIMD instructions along a row."""
     sch = schedule(broadcast_add((n, 1), (n, n)))

@@ -5,23 +5,23 @@ which the schedule knows the meaning.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-# How many pieces a loop is split into at each level, from the outermost on.
-Factors: TypeAlias = Sequence[int]
+from d2ltvm.schedules.arguments import Factors, Tags, checked
 
 
 # From memory/matmul.
+@checked
 def split_axis(factors: Factors, sch: Schedule, axis: LoopRV) -> list[LoopRV]:
     """Split a loop into several: those after the first have the lengths `factors`."""
     return sch.split(axis, [None, *factors])
 
 
 # From memory/matmul.
-def bind_thread(sch: Schedule, axes: Sequence[LoopRV], tags: Sequence[str]) -> None:
+@checked
+def bind_thread(sch: Schedule, axes: Sequence[LoopRV], tags: Tags) -> None:
     """Bind loops to the threads and blocks that `tags` name."""
     for axis, tag in zip(axes, tags, strict=True):
         sch.bind(axis, tag)

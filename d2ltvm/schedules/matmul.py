@@ -7,10 +7,12 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from d2ltvm.compute.ops import matmul, schedule
-from d2ltvm.schedules.loops import Factors, bind_thread, fetch, pipeline, split_axis
+from d2ltvm.schedules.arguments import Factors, checked
+from d2ltvm.schedules.loops import bind_thread, fetch, pipeline, split_axis
 
 
 # From memory/matmul.
+@checked
 def matmul_naive(n: int, m: int, l: int, nt: int = 32) -> Schedule:
     """Matrix product: one element a thread, neighbours in neighbouring rows."""
     sch = schedule(matmul(n, m, l))
@@ -22,6 +24,7 @@ def matmul_naive(n: int, m: int, l: int, nt: int = 32) -> Schedule:
     return sch
 
 
+@checked
 def matmul_coalesced(n: int, m: int, l: int, nt: int = 32) -> Schedule:
     """Matrix product: one element a thread, neighbours in neighbouring columns."""
     sch = schedule(matmul(n, m, l))
@@ -54,6 +57,7 @@ def with_caches(sch: Schedule, tile: Factors, scope: str = "shared") -> tuple[SB
 
 
 # From memory/matmul.
+@checked
 def matmul_shared(n: int, m: int, l: int, nt: int = 32) -> Schedule:
     """Matrix product: one element a thread, tiles of A and B in shared memory."""
     sch = schedule(matmul(n, m, l))
@@ -99,6 +103,7 @@ def tile_loops(
 
 
 # From memory/matmul.
+@checked
 def matmul_tiled(
     n: int, m: int, l: int,
     rows: Factors = (1, 1, 16, 8), columns: Factors = (1, 1, 16, 8), depth: int = 16,
@@ -139,6 +144,7 @@ def widen(sch: Schedule, A: SBlockRV, *copies: SBlockRV) -> None:
 
 
 # From memory/matmul.
+@checked
 def matmul_vthread(n: int, m: int, l: int, **options: Any) -> Schedule:
     """Matrix product: a thread's 8 by 8 elements in four pieces, far apart."""
     pieces = (2, 1, 16, 4)
@@ -146,6 +152,7 @@ def matmul_vthread(n: int, m: int, l: int, **options: Any) -> Schedule:
 
 
 # From memory/matmul.
+@checked
 def matmul_warps(n: int, m: int, l: int, **options: Any) -> Schedule:
     """Matrix product: 128 by 256 a block, 64 by 64 a warp, 16 by 8 a thread."""
     return matmul_tiled(
@@ -155,6 +162,7 @@ def matmul_warps(n: int, m: int, l: int, **options: Any) -> Schedule:
 
 
 # From memory/matmul.
+@checked
 def cpu_matmul(
     n: int,
     m: int,

@@ -9,7 +9,7 @@ from typing import Any
 
 import tvm
 
-from d2ltvm.errors import MissingError
+from d2ltvm.errors import MissingError, shown
 from d2ltvm.system import colab, files, toolchain
 
 TARGETS = "'cuda', 'opencl', 'llvm', an architecture such as 'sm_80', or a tvm Target"
@@ -217,6 +217,8 @@ def as_target(target: Any = None) -> Any:
     target = default_target() if target is None else target
     if isinstance(target, tvm.target.Target):
         return target
+    if not isinstance(target, str):
+        raise ValueError(f"target is {shown(target)}; expected {TARGETS}")
     if target == "cuda":
         need_cuda()
         return tvm.target.Target("cuda", host="llvm")
@@ -228,9 +230,9 @@ def as_target(target: Any = None) -> Any:
     if target == "llvm":
         cpu = tvm.target.codegen.llvm_get_system_cpu()
         return tvm.target.Target({"kind": "llvm", "mcpu": cpu})
-    if isinstance(target, str) and re.fullmatch(r"sm_\d{2,3}[af]?", target):
+    if re.fullmatch(r"sm_\d{2,3}[af]?", target):
         return tvm.target.Target({"kind": "cuda", "arch": target}, host="llvm")
-    raise ValueError(f"target is {target!r}; expected {TARGETS}")
+    raise ValueError(f"target is {shown(target)}; expected {TARGETS}")
 
 
 def describe_device() -> dict[str, str]:
