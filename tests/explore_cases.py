@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import d2ltvm
 from d2ltvm import layouts
 from d2ltvm.analysis import coalescing
+from d2ltvm.compute import windows
 
 
 class Case(NamedTuple):
@@ -51,7 +53,38 @@ def swizzled(byte: int) -> int:
     return int(layouts.swizzle_128b(half // 64, half % 64)) * 2 + rest
 
 
+def convolution(rng: np.random.Generator) -> list[Any]:
+    """Image, kernel, padding, stride and dilation, some of which make no output."""
+    return [int(rng.integers(low, high)) for low, high in ((1, 20), (1, 8), (0, 6), (1, 5), (1, 5))]
+
+
+def out_size(n: int, k: int, p: int, s: int, d: int) -> int:
+    """Of a kernel that covers as many pixels; 0 where the package says that there is none."""
+    try:
+        return d2ltvm.conv_out_size(n, (k - 1) * d + 1, p, s)
+    except ValueError:
+        return 0
+
+
+def pixels_under(*sizes: int) -> list[list[int]]:
+    return windows.pixels_under(*sizes).tolist() if out_size(*sizes) else []
+
+
+def padding_products(*sizes: int) -> dict[str, Any]:
+    o, k = out_size(*sizes), sizes[1]
+    found = windows.padding_products(*sizes) if o else np.zeros((0, 0, k, k), bool)
+    return {
+        "outputs": found.sum(axis=(2, 3)).tolist(),
+        "taps": found.sum(axis=(0, 1)).tolist(),
+        "zeros": int(found.sum()),
+        "all": found.size,
+    }
+
+
 CASES = {
+    "outSize": Case(convolution, out_size),
+    "paddingProducts": Case(convolution, padding_products),
+    "pixelsUnder": Case(convolution, pixels_under),
     "swizzled": Case(lambda rng: [int(rng.integers(0, 2**14))], swizzled),
     "wavefronts": Case(request, wavefronts, lambda result: result["passes"]),
 }

@@ -24,6 +24,8 @@ from nbclient.exceptions import CellExecutionError
 
 import book
 
+# The live part of a figure that can be touched: it stands for a process that has ended.
+VIEW = "application/vnd.jupyter.widget-view+json"
 VERSIONS = ("apache-tvm", "apache-tvm-ffi", "numpy", "mxnet", "matplotlib")
 
 
@@ -106,6 +108,8 @@ def write(notebook: Any, path: Path, seconds: float) -> None:
     """Write a notebook that ran, with nothing in it that changes from run to run for no reason."""
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:03}"
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop(VIEW, None)
     notebook.metadata = nbformat.NotebookNode(
         kernelspec={"display_name": "Python 3", "language": "python", "name": "python3"},
         language_info={"name": "python"},

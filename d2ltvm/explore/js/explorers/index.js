@@ -1,5 +1,6 @@
 /** Every explorer by its name, one line each. */
 import { banks } from "./banks.js";
+import { convolutionWindow } from "./window.js";
 
 /** @type {Record<string, import("../ui/figure.js").Explorer>} */
-export const explorers = { banks };
+export const explorers = { banks, window: convolutionWindow };

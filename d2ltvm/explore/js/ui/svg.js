@@ -100,3 +100,17 @@ export function line(x1, y1, x2, y2, stroke, more = {}) {
 export function group(x, y, ...children) {
   return element("g", { transform: `translate(${x} ${y})` }, ...children);
 }
+
+/**
+ * The outline of a rectangle, in front of what it encloses; the pointer goes through it.
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width
+ * @param {number} height
+ * @param {Colour} stroke
+ * @param {Attributes} [more]
+ */
+export function outline(x, y, width, height, stroke, more = {}) {
+  const style = { fill: "none", stroke: COLOURS[stroke], "stroke-width": 2, "pointer-events": "none" };
+  return element("rect", { class: `d2l-stroke-${stroke}`, x, y, width, height, ...style, ...more });
+}
