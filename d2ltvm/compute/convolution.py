@@ -309,6 +309,8 @@ def conv_reference(
     (ph, pw), (sh, sw) = _pair("p", p, 0), _pair("s", s, 1)
     for n, size, zeros, step in zip(x.shape[1:], k.shape[2:], (ph, pw), (sh, sw), strict=True):
         conv_out_size(n, size, zeros, step)
+    channels, height, width = x.shape
+    countable(f"x with p = {shown(p)}", (channels, height + 2 * ph, width + 2 * pw))
     padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw)))
     windows: Any = sliding_window_view(padded, k.shape[2:], axis=(1, 2))  # type: ignore[call-overload]
     return np.asarray(np.tensordot(k, windows[:, ::sh, ::sw], axes=((1, 2, 3), (0, 3, 4))))
