@@ -142,6 +142,29 @@ def report(
     return Report(chip, launch, resources, held, shared, table, products, flop, moved)
 
 
+def attainable(gpu: str, intensity: float, sms: int | None = None) -> float:
+    """The roofline: TFLOPS of float32 that a kernel can reach at most, by the data sheet.
+
+    >>> attainable("H200", 8), attainable("H200", 100)
+    (38.4, 67.0)
+
+    Args:
+        gpu: its name, as for `d2ltvm.chip`.
+        intensity: FLOP per byte of device memory.
+        sms: multiprocessors that have work; None for all.
+
+    Raises:
+        ValueError: the GPU is not known, or a number is out of its range.
+    """
+    chip = chips.chip(gpu)
+    sms = chip.sms if sms is None else sms
+    if not 0 < sms <= chip.sms:
+        raise ValueError(f"sms is {sms}; expected 1 to {chip.sms} on {chip.name}")
+    if not intensity > 0:
+        raise ValueError(f"intensity is {intensity}; expected a positive number")
+    return float(min(intensity * chip.bandwidth_tb_s, chip.fp32_tflops * sms / chip.sms))
+
+
 def _uses_tensorcores(code: bytes) -> bool:
     return bool(re.search(r"\bHG?MMA\.", cubin.disassemble(code)))
 
