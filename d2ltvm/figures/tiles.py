@@ -66,11 +66,27 @@ def _draw(axes: Axes, grid: Array, thread: int) -> None:
     if len(grid) == 1:
         axes.set_yticks([])
     axes.spines[["top", "right"]].set_visible(True)
+    _draw_blocks(axes, grid)
     if max(grid.shape) <= 40:  # single elements can be seen
         axes.set_xticks(np.arange(-0.5, grid.shape[1]), minor=True)
         axes.set_yticks(np.arange(-0.5, grid.shape[0]), minor=True)
         axes.grid(which="minor", color="white", linewidth=0.8)
         axes.tick_params(which="minor", length=0)
+
+
+def _draw_blocks(axes: Axes, grid: Array) -> None:
+    """Lines between blocks, where the block's elements are a rectangle without gaps."""
+    tile = _cut(grid)
+    if (tile < 0).any():
+        return
+    rows, columns = np.nonzero(grid >= 0)
+    lines = {"color": "#b0b0b0", "linewidth": 0.7}
+    for start, size, end, draw in (
+        (rows.min(), tile.shape[0], grid.shape[0], axes.axhline),
+        (columns.min(), tile.shape[1], grid.shape[1], axes.axvline),
+    ):
+        for edge in range(int(start) % size, end, size):
+            draw(edge - 0.5, **lines)
 
 
 def _cut(grid: Array) -> Array:

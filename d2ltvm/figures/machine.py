@@ -1,0 +1,140 @@
+"""Pictures of the machine: where each part of a launch runs, and what happens when."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from d2ltvm.figures import style
+
+Spans = Sequence[tuple[float, float, str]]  # start, end, what: a name of draw_timeline's `colours`
+
+
+class Chip(Protocol):
+    """What `draw_machine` draws: a `d2ltvm.system.chips.Chip`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sms(self) -> int: ...
+    @property
+    def registers_kib(self) -> int: ...
+    @property
+    def shared_block_kib(self) -> int: ...
+    @property
+    def max_threads(self) -> int: ...
+    @property
+    def l2_mib(self) -> float: ...
+    @property
+    def memory_gb(self) -> float: ...
+
+
+def draw_machine(chip: Chip, note: str | None = None) -> None:
+    """Draw the levels of a launch at the left, and at the right where each of them runs.
+
+    >>> d2ltvm.figures.draw_machine(d2ltvm.chip("H200"))
+
+    Args:
+        chip: a `Chip`.
+        note: a line below the figure.
+    """
+    rows = (
+        (
+            "grid",
+            "grid: all blocks of a launch",
+            f"the GPU: {chip.sms} multiprocessors",
+            f"L2 cache, {chip.l2_mib:g} MiB; device memory, {chip.memory_gb} GB",
+        ),
+        (
+            "block",
+            "block: up to 1,024 threads",
+            f"one multiprocessor (SM), up to {chip.max_threads:,} threads",
+            f"shared memory, up to {chip.shared_block_kib} KiB a block",
+        ),
+        (
+            "warp",
+            "warp: 32 threads that go in step",
+            "one of the SM's four schedulers",
+            "one instruction at a time, for all 32 lanes",
+        ),
+        (
+            "thread",
+            "thread: one run of the kernel",
+            "one lane of the warp",
+            f"registers, {chip.registers_kib} KiB an SM for all threads",
+        ),
+    )
+    with style.page((7, 4.3), note=note) as (_, (axes,)):
+        for x, title in ((0, "what you write"), (1, "where it runs"), (2, "what belongs to it")):
+            axes.text(x + 0.46, 0.62, title, ha="center", fontsize=11, weight="bold")
+        for k, (level, *texts) in enumerate(rows):
+            for x, text in enumerate(texts):
+                _cell(axes, x, -k, text, style.LEVELS[level])
+            for x in (0.92, 1.92):
+                axes.annotate("", (x + 0.08, -k), (x, -k), arrowprops={"arrowstyle": "->"})
+            if k:
+                axes.annotate("", (0.46, 0.36 - k), (0.46, 0.64 - k), arrowprops=_CONSISTS)
+                axes.text(0.5, 0.5 - k, "consists of", fontsize=8.5, va="center")
+        axes.set(xlim=(-0.02, 2.94), ylim=(-3.45, 0.85))
+        axes.axis("off")
+
+
+_CONSISTS = {"arrowstyle": "-|>", "color": "#555555"}
+
+
+def _cell(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
+    """A box with text in lines of at most some 24 letters, white on the darkest colour."""
+    axes.add_patch(Rectangle((x, y - 0.36), 0.92, 0.72, fc=colour, ec="black", lw=0.8))
+    dark = colour == style.LEVELS["thread"]
+    words, lines = text.split(), [""]
+    for word in words:
+        if len(lines[-1]) + len(word) > 23:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    ink = "white" if dark else "black"
+    axes.text(x + 0.46, y, "\n".join(lines), ha="center", va="center", fontsize=9, color=ink)
+
+
+def draw_timeline(
+    panels: Mapping[str, Mapping[str, Spans]],
+    colours: Mapping[str, str],
+    unit: str = "cycles",
+    note: str | None = None,
+) -> None:
+    """Draw who does what when: a row for each actor, time from left to right.
+
+    >>> spans = {"warp 0": [(0, 1, "load"), (1, 5, "wait"), (5, 6, "add")]}
+    >>> kinds = {"load": "#0072B2", "wait": "#F2F2F2", "add": "#D55E00"}
+    >>> d2ltvm.figures.draw_timeline({"one warp": spans}, kinds)
+
+    Args:
+        panels: for each picture its rows by name, each a sequence of (start, end, what).
+        colours: a colour for each kind of `what`, in the order of the legend.
+        unit: of the times.
+        note: a line below the figure.
+
+    Raises:
+        ValueError: a span is of a kind that has no colour, or ends before it starts.
+    """
+    counts = [len(rows) for rows in panels.values()]
+    high = 0.28 * sum(counts) + 0.75 * len(counts) + 0.5
+    end = max(e for rows in panels.values() for spans in rows.values() for _, e, _ in spans)
+    sizes: dict[str, Any] = {"height_ratios": counts, "sharex": True}
+    with style.page((7, high), len(panels), note=note, **sizes) as (figure, all_axes):
+        for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):
+            for y, spans in enumerate(rows.values()):
+                for start, stop, what in spans:
+                    if what not in colours or stop < start:
+                        raise ValueError(
+                            f"{title!r} has the span {(start, stop, what)}; expected a start, a "
+                            f"later end, and one of {', '.join(colours)}"
+                        )
+                    place = {"left": start, "height": 0.8, "ec": "black", "lw": 0.5}
+                    axes.barh(y, stop - start, fc=colours[what], **place)
+            axes.set_yticks(range(len(rows)), list(rows), fontsize=9)
+            axes.set_title(title, fontsize=10, loc="left")
+            axes.set(xlim=(0, end), ylim=(len(rows) - 0.5, -0.5))
+        all_axes[-1].set_xlabel(unit)
+        keys = [Rectangle((0, 0), 1, 1, fc=c, ec="black", lw=0.5) for c in colours.values()]
+        figure.legend(keys, list(colours), ncols=len(keys), loc="outside upper left", frameon=False)
