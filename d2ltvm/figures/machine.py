@@ -71,8 +71,9 @@ def draw_machine(chip: Chip, note: str | None = None) -> None:
         for k, (level, *texts) in enumerate(rows):
             for x, text in enumerate(texts):
                 _cell(axes, x, -k, text, style.LEVELS[level])
-            for x in (0.92, 1.92):
-                axes.annotate("", (x + 0.08, -k), (x, -k), arrowprops={"arrowstyle": "->"})
+            for right in (0.92, 1.92):
+                ends = (right + 0.08, -k), (right, -k)
+                axes.annotate("", *ends, arrowprops={"arrowstyle": "->"})
             if k:
                 axes.annotate("", (0.46, 0.36 - k), (0.46, 0.64 - k), arrowprops=_CONSISTS)
                 axes.text(0.5, 0.5 - k, "consists of", fontsize=8.5, va="center")

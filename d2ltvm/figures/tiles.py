@@ -80,7 +80,7 @@ def _draw_blocks(axes: Axes, grid: Array) -> None:
     if (tile < 0).any():
         return
     rows, columns = np.nonzero(grid >= 0)
-    lines = {"color": "#b0b0b0", "linewidth": 0.7}
+    lines: dict[str, Any] = {"color": "#b0b0b0", "linewidth": 0.7}
     for start, size, end, draw in (
         (rows.min(), tile.shape[0], grid.shape[0], axes.axhline),
         (columns.min(), tile.shape[1], grid.shape[1], axes.axvline),

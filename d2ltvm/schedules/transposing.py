@@ -7,7 +7,8 @@ from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
 from d2ltvm.compute.ops import schedule
-from d2ltvm.schedules.loops import Factors, bind_thread, split_axis
+from d2ltvm.schedules.arguments import Factors
+from d2ltvm.schedules.loops import bind_thread, split_axis
 
 
 # From memory/seeing_memory.
