@@ -34,6 +34,24 @@ def test_a_timing_is_the_median_of_its_rounds():
     assert timing.Timing.of([5.0, 1.0, 2.0]) == timing.Timing(2.0, 1.0, 5.0)
 
 
+@pytest.mark.parametrize("slower", [1, 1000])
+def test_a_round_of_the_host_ends_soon_where_calls_become_slow(monkeypatch, slower):
+    """As they do when other programs come to share the cores."""
+    now, made, seconds = [0.0], [0], 2e-6
+
+    def call():
+        made[0] += 1
+        now[0] += seconds
+
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    one_round = timing._host_timer(call, None)
+    seconds *= slower
+    start, made[0] = now[0], 0
+    assert one_round() == pytest.approx(seconds)
+    assert now[0] - start == pytest.approx(made[0] * seconds)
+    assert 0.02 <= now[0] - start < 0.02 + 51 * seconds
+
+
 @pytest.fixture
 def swinging(monkeypatch):
     """A GPU whose calls take 1 s and, in every second half of a second, 1.1 s; and its time."""

@@ -151,6 +151,7 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("if 2 * pass_as_zero > int(np.sum(some)):", "if False:"),
     ],
     ("bench/timing.py", "test_bench.py"): [
+        ("made += calls", "made += 1"),
         ("_repeat(one_round, during)", "_repeat(one_round, during / 2)"),
         ("return cls(statistics.median(rounds), min(rounds), max(rounds))", "return cls(statistics.mean(rounds), min(rounds), max(rounds))"),
     ],

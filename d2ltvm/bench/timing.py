@@ -304,11 +304,24 @@ def _estimate(run: Run, stream: Any) -> float:
     return max(elapsed(lambda: [run() for _ in range(5)], stream) / 5, 1e-7)
 
 
-def _host_timer(run: Run, _stream: Any, target: float = 0.05) -> Round:
+def _host_timer(run: Run, _stream: Any, target: float = 0.02, between: float = 1e-4) -> Round:
+    """A function that times one round: as many calls as it takes to spend `target` seconds.
+
+    The clock is read after so many calls as should take `between`. A number of calls that is
+    chosen once would last, where other programs come to share the cores, for minutes.
+    """
     run()
     estimate = min(_host_seconds(run, 1) for _ in range(3))
-    calls = max(1, round(target / max(estimate, 1e-7)))
-    return lambda: _host_seconds(run, calls) / calls
+    calls = max(1, round(between / max(estimate, 1e-7)))
+
+    def one_round() -> float:
+        seconds, made = 0.0, 0
+        while seconds < target:
+            seconds += _host_seconds(run, calls)
+            made += calls
+        return seconds / made
+
+    return one_round
 
 
 _TIMERS: dict[str, Callable[[Run, Any], Round]] = {
