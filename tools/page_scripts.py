@@ -2,22 +2,24 @@
 
     python tools/page_scripts.py
 
-They go into book/_static/explore, where the site takes them from; `make book` calls this.
+They go into book/_static/explore, where the site takes them from; `make book` calls this. The
+shaders of each kernel that runs on a reader's GPU go into book/_static/kernels, a script each.
 """
 
 import shutil
 
 import book
-from d2ltvm.explore import scripts
+from d2ltvm.explore import kernels, scripts
 
 FOLDER = book.ROOT / "book" / "_static" / "explore"
 
 
 def main() -> None:
-    """Write both files anew."""
+    """Write all of them anew."""
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / "explore.js").write_text(scripts.bundle("page.js"))
     shutil.copy(scripts.STYLE, FOLDER / "explore.css")
+    kernels.write(FOLDER.parent / "kernels")
 
 
 if __name__ == "__main__":

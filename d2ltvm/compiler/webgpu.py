@@ -6,10 +6,12 @@ more than four elements become several; shared memory is of one kind. A fetch th
 on CUDA goes through registers. Accesses of 16 bytes to storage become four of 4 bytes, by TVM.
 """
 
+import functools
 import json
 import math
 import re
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -28,7 +30,6 @@ MAX_SHARED = 16384  # bytes of workgroup memory
 MAX_BINDING = 2**27  # bytes of a storage buffer that a shader sees
 MAX_BUFFERS = 8
 
-VERSION = 1  # of what is kept in the cache
 DTYPES = ("float32", "int32", "uint32")
 
 
@@ -95,8 +96,14 @@ def wgsl(sch: Any) -> Shader:
     """
     mod = as_module(sch)
     versions = cache.package_versions("apache-tvm", "apache-tvm-ffi")
-    key = ("wgsl", VERSION, versions, mod.script(show_meta=True))
+    key = ("wgsl", versions, _own_text(), mod.script(show_meta=True))
     return _read(cache.remember(lambda: _write(_compile(mod)), *key))
+
+
+@functools.cache
+def _own_text() -> str:
+    """What a shader follows from beside the schedule and TVM: the modules here."""
+    return "".join(path.read_text() for path in sorted(Path(__file__).parent.glob("*.py")))
 
 
 def _compile(mod: Any) -> Shader:
@@ -112,6 +119,7 @@ def _compile(mod: Any) -> Shader:
         )
     (launch,) = lowered.launches
     source = lowered.source
+    adapted += _scalar_accesses(source)
     shader = Shader(
         source=source,
         entry=launch.name,
@@ -174,7 +182,7 @@ def _without_block_z(main: Any) -> tuple[Any, list[str]]:
         body = _substituted(inner.body, values)
         return _loop(both, outer.extent * rows, body, inner.kind, inner.thread_binding)
 
-    said = "blockIdx.z and blockIdx.y are one dimension of the grid"
+    said = "the grid has blockIdx.z and blockIdx.y as one dimension"
     return _mapped(main, fuse), [said]
 
 
@@ -208,6 +216,15 @@ def _one_shared_memory(main: Any) -> tuple[Any, list[str]]:
     if any("software_pipeline_async_stages" in loop.annotations for loop in loops):
         said.append("tiles are fetched ahead through registers: WGSL has no cp.async")
     return main, said
+
+
+def _scalar_accesses(source: str) -> list[str]:
+    """Says so where TVM has written a wide access to storage as several narrow ones."""
+    wide = {*re.findall(r"vec([234])<f32>\(\w+_ptr\[", source)}
+    wide |= {str(int(last) + 1) for last in re.findall(r"\w+_ptr\[v__\d+ \+ ([123])\] = ", source)}
+    if not wide:
+        return []
+    return [f"an access to {max(wide)} neighbours in device memory is {max(wide)} accesses"]
 
 
 def _tag(node: Any) -> str:

@@ -1,5 +1,6 @@
-# The figures; `__init__.py` loads them from here.
+# The figures and the cards; `__init__.py` loads them from here.
 
 from .figures import banks as banks
 from .shapes import window as window
+from .cards import run as run, your_gpu as your_gpu
 from .widget import Explorer as Explorer

@@ -52,8 +52,7 @@ class Explorer:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         bundle = {"text/plain": repr(self), "text/html": self.markup}
-        view = _view(self)
-        return {**bundle, **view}
+        return {**bundle, **view(self)}
 
 
 def _taken(name: str, key: str, value: Any, fields: dict[str, list[Any]]) -> Any:
@@ -74,8 +73,11 @@ def _among(values: list[Any]) -> str:
     return "one of " + ", ".join(map(str, values))
 
 
-def _view(explorer: Explorer) -> dict[str, Any]:
+def view(shown: Any) -> dict[str, Any]:
     """The part of an output that a live notebook shows instead of the still picture.
+
+    Args:
+        shown: an `Explorer`, or what else has `markup`, `state` and, where it runs some, `kernels`.
 
     Empty without anywidget, and where no notebook is there to show it.
     """
@@ -83,7 +85,8 @@ def _view(explorer: Explorer) -> dict[str, Any]:
         kind = _widget_class()
     except ImportError:
         return {}
-    widget = kind(markup=explorer.markup, state=explorer.state)
+    kernels = getattr(shown, "kernels", {})
+    widget = kind(markup=shown.markup, state=shown.state, kernels=kernels)
     shown = widget._repr_mimebundle_() or {}
     bundle = shown[0] if isinstance(shown, tuple) else shown
     return {key: bundle[key] for key in bundle if key.endswith("widget-view+json")}
@@ -100,5 +103,6 @@ def _widget_class() -> Any:
         _css = scripts.STYLE.read_text()
         markup = traitlets.Unicode().tag(sync=True)
         state = traitlets.Dict().tag(sync=True)
+        kernels = traitlets.Dict().tag(sync=True)
 
     return Figure

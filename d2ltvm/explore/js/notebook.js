@@ -1,5 +1,7 @@
 /** The entry for notebooks: a figure as an anywidget. */
 import { explorers } from "./explorers/index.js";
+import { register } from "./gpu/load.js";
+import { bringCards } from "./gpu/start.js";
 import { bring } from "./ui/live.js";
 
 /**
@@ -9,6 +11,9 @@ import { bring } from "./ui/live.js";
 export function render({ model, el }) {
   el.innerHTML = model.get("markup");
   const figure = /** @type {HTMLElement} */ (el.querySelector("figure"));
+  register(model.get("kernels") || {});
+  bringCards(el);
+  if (figure.classList.contains("d2l-run")) return;
   const explorer = explorers[figure.dataset.explorer || ""];
   const show = bring(figure, explorer, (state) => {
     model.set("state", state);

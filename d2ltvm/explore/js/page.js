@@ -1,6 +1,7 @@
 /** Brings every figure of a page to life. */
 import { explorers } from "./explorers/index.js";
 import { parsed, written } from "./ui/address.js";
+import { bringCards } from "./gpu/start.js";
 import { bring } from "./ui/live.js";
 
 /** @type {Map<string, (wanted: Record<string, unknown>) => void>} */
@@ -16,6 +17,7 @@ function start() {
     setters.set(figure.id, bring(figure, explorer, (state) => remember(figure.id, state)));
     if (explorer.connect) explorer.connect(figure, explorer, JSON.parse(figure.dataset.given || "null"));
   }
+  bringCards(document);
   follow();
 }
 

@@ -1,6 +1,9 @@
 /** The entry for Python: still pictures, and models for the tests. */
 import { explorers } from "./explorers/index.js";
 import { models } from "./models/index.js";
+import { card } from "./gpu/card.js";
+import { elements } from "./gpu/definition.js";
+import { gpuCard } from "./gpu/your_gpu.js";
 import { fieldsOf, figure } from "./ui/figure.js";
 import { values } from "./ui/fields.js";
 
@@ -47,4 +50,31 @@ export function names() {
  */
 export function results(name, inputs) {
   return inputs.map((each) => models[name](...each));
+}
+
+/**
+ * The card of a kernel that runs on the reader's GPU.
+ * @param {import("./gpu/card.js").Shown} shown
+ */
+export function kernelCard(shown) {
+  return card(shown);
+}
+
+/**
+ * The card of the reader's GPU.
+ * @param {import("./gpu/your_gpu.js").Theirs} theirs
+ */
+export function yourGpu(theirs) {
+  return gpuCard(theirs);
+}
+
+/**
+ * Elements of a result and the magnitudes that go into them, as the page works them out.
+ * @param {import("./gpu/definition.js").Definition} definition
+ * @param {number[][]} inputs
+ * @param {number[][]} indices
+ */
+export function workedOut(definition, inputs, indices) {
+  const { value, magnitude } = elements(definition, inputs);
+  return indices.map((index) => [value(index), magnitude(index)]);
 }

@@ -1,0 +1,209 @@
+"""The kernels that pages run on their readers' GPUs, as far as that goes without a browser."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from tvm import te
+
+import book
+import d2ltvm
+from d2ltvm import schedules
+from d2ltvm.compiler import cache, webgpu
+from d2ltvm.compute import conv_batch
+from d2ltvm.explore import cards, catalog, kernels, operations, scripts
+from d2ltvm.explore.definition import definition, plain
+
+ENGINE = scripts.Engine()
+NAMES = list(catalog.BY_NAME)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_is_within_what_webgpu_guarantees_at_each_size(name):
+    told = kernels.launches(name)
+    of = catalog.BY_NAME[name]
+    for size in told["sizes"]:
+        assert len(size["variants"]) == len(of.variants)
+        for variant in size["variants"]:
+            reference = size["references"][variant["reference"]]
+            for launch in (variant["launch"], reference["plain"]):
+                assert math.prod(launch["block"]) <= webgpu.MAX_THREADS
+                assert launch["shared"] <= webgpu.MAX_SHARED
+                assert sorted(launch["bindings"]) == sorted(t["name"] for t in launch["tensors"])
+                assert f"@binding({len(launch['bindings'])}) var<uniform>" in launch["source"]
+            # The page writes the inputs of one and reads the output of the other.
+            assert variant["launch"]["tensors"] == reference["plain"]["tensors"]
+            inputs = [t["name"] for t in launch["tensors"] if not t["output"]]
+            assert [given["name"] for given in reference["definition"]["inputs"]] == inputs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_smallest_size_suits_a_processor_and_the_largest_a_gpu(name):
+    smallest, *_, largest = [None, *kernels.launches(name)["sizes"]][1:] * 2
+    for variant in smallest["variants"]:
+        assert variant["flop"] <= 6e7 and variant["bytes"] <= 1e7
+    for variant in largest["variants"]:
+        assert variant["flop"] <= 1e10 and variant["bytes"] <= 2.1e8
+
+
+def test_names_are_distinct_and_chapters_and_rivals_exist():
+    assert len(NAMES) == len(catalog.KERNELS) >= 28
+    chapters = {str(path.relative_to(book.ROOT / "book"))[:-6] for path in book.chapters()}
+    for of in catalog.KERNELS:
+        assert of.chapter in chapters
+        assert len({variant.label for variant in of.variants}) == len(of.variants)
+        if of.against:
+            rival = catalog.BY_NAME[of.against]
+            assert (rival.sizes, len(rival.variants)) == (of.sizes, 1) or of.name == "bcast_rows"
+
+
+def test_a_record_is_the_books_in_the_cards_unit():
+    told = kernels.shown("matmul_tiled")
+    record = d2ltvm.load_record("matmul/steps")
+    assert told["records"][0]["speed"] == pytest.approx(
+        1e3 * record.at("register tiles", 4096), rel=1e-3
+    )
+    assert told["records"][0]["size"] == "n = 4,096"
+    assert told["againstRecord"]["speed"] == pytest.approx(
+        1e3 * record.at("shared tiles", 4096), rel=1e-3
+    )
+    us = d2ltvm.load_record("conv/steps").at("tiling", 64)
+    gflops = d2ltvm.conv_gflop(64, 64, 64, 3, 1, 1) / us * 1e6
+    (conv,) = kernels.shown("conv_tiling")["records"]
+    assert (conv["speed"], conv["size"]) == (
+        pytest.approx(gflops, rel=1e-3),
+        "64 to 64 channels, 64 × 64",
+    )
+    threads = d2ltvm.load_record("vector_add/block_size").at("2^24", 32)
+    assert kernels.shown("add_threads")["records"][0]["speed"] == pytest.approx(
+        12 * 2**24 / threads / 1e3, rel=1e-3
+    )
+
+
+def hwcn(x, w):
+    x, w = conv_batch.from_hwcn(x), conv_batch.from_hwcn(w)
+    return conv_batch.to_hwcn(conv_batch.conv_batch_reference(x, w, 1, 2))
+
+
+COMPUTED = {
+    "copy": ((7,), np.copy, 0),
+    "every": ((5, 3), lambda a: a[::3], 0),
+    "transpose": ((5,), np.transpose, 0),
+    "add": ((9,), np.add, 1),
+    "broadcast": ((6,), np.add, 1),
+    "multiply-add": ((2, 4, 3, 64), lambda a: a * (2 - 0.5**64), 1),
+    "product": ((4, 5, 6), np.matmul, 7),
+    "convolution": ((4, 3, 7, 3, 1, 2), lambda x, k: d2ltvm.conv_reference(x, k, 1, 2), 28),
+    "batch": ((3, 4, 5, 6, 3, 1, 2), hwcn, 46),
+}
+
+
+@pytest.mark.parametrize("name", operations.OPERATIONS)
+def test_the_page_works_out_what_numpy_does(name):
+    size, reference, terms = COMPUTED[name]
+    told = definition(operations.OPERATIONS[name].tensors(*size))
+    rng = np.random.default_rng(3)
+    inputs = [rng.standard_normal(given["shape"]) for given in told["inputs"]]
+    want, magnitudes = reference(*inputs), reference(*map(np.abs, inputs))
+    indices = [list(map(int, index)) for index in np.ndindex(want.shape)]
+    found = ENGINE.call("workedOut", told, [x.ravel().tolist() for x in inputs], indices)
+    np.testing.assert_allclose([value for value, _ in found], want.ravel(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose([m for _, m in found], magnitudes.ravel(), rtol=1e-12)
+    assert told["terms"] == terms
+
+
+@pytest.mark.parametrize("name", operations.OPERATIONS)
+def test_the_plain_kernel_is_right(name):
+    size, reference, terms = COMPUTED[name]
+    tensors = operations.OPERATIONS[name].tensors(*size)
+    rng = np.random.default_rng(4)
+    inputs = [rng.standard_normal([int(s) for s in t.shape], "float32") for t in tensors[:-1]]
+    d2ltvm.check(d2ltvm.build(plain(tensors)), inputs, reference, terms=max(1, 2 * terms))
+
+
+def test_work_is_that_of_the_package():
+    product, add = operations.OPERATIONS["product"], operations.OPERATIONS["add"]
+    sizes = product.named((4, 5, 6), {})
+    assert (product.flop(**sizes), product.bytes(**sizes)) == (240, 4 * (24 + 30 + 20))
+    assert add.bytes(n=10) == 120
+    every = operations.OPERATIONS["every"]
+    assert every.named((8,), {"stride": 2, "nt": 64}) == {"n": 8, "stride": 2}
+
+
+def test_what_is_not_known_of_a_computation_is_refused():
+    A = te.placeholder((4,), name="A")
+    with pytest.raises(ValueError, match="expected sums, products and conditions"):
+        definition((A, te.compute((4,), lambda i: te.exp(A[i]), name="C")))
+    with pytest.raises(ValueError, match="A is not computed from the others"):
+        definition((te.placeholder((4,), name="B"), A))
+
+
+def test_scripts_are_written_once_and_others_removed(tmp_path, monkeypatch):
+    few = tuple(catalog.BY_NAME[name] for name in ("add_one", "launch"))
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(kernels, "KERNELS", few)
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "gone.js").write_text("")
+    written = kernels.write(folder)
+    assert sorted(folder.iterdir()) == sorted(written)
+    text = written[0].read_text()
+    start = '(self.d2lKernels = self.d2lKernels || {})["add_one"] = '
+    assert text.startswith(start) and text.endswith(";\n")
+    assert json.loads(text[len(start) : -2]) == json.loads(json.dumps(kernels.launches("add_one")))
+    monkeypatch.setattr(kernels, "launches", lambda name: pytest.fail("compiled again"))
+    kernels.write(folder)
+
+
+def test_a_card_says_what_it_asks_and_what_the_book_measured():
+    card = d2ltvm.explore.run("matmul_coalesced")
+    assert repr(card) == "Run it on your GPU: Product, coalesced."
+    for said in (
+        "How many times as fast as",
+        "NVIDIA H200",
+        "6.59 TFLOPS",
+        "WebGPU guarantees 256",
+    ):
+        assert said in card.markup
+    assert set(card.kernels) == {"matmul_naive", "matmul_coalesced", *cards.CEILINGS}
+    assert "Which is the fastest" in d2ltvm.explore.run("add_threads").markup
+    assert "What share of the bandwidth" in d2ltvm.explore.run("copy").markup
+    assert "NVIDIA H200" in d2ltvm.explore.your_gpu().markup
+
+
+OWN = {
+    "copy": lambda: schedules.copy_unrolled(1000),
+    "add": lambda: schedules.partitioned(1003),
+    "broadcast": lambda: schedules.bcast_rows(64),
+    "product": lambda: schedules.matmul_tiled(130, 75, 33),
+    "convolution": lambda: schedules.vthread(17, 5, 21, 3, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_schedule_in_hand_gets_a_card_with_its_own_shader(name):
+    sch = OWN[name]()
+    card = d2ltvm.explore.run(sch)
+    (told,) = card.own.values()
+    (size,) = told["sizes"]
+    (variant,) = size["variants"]
+    assert variant["launch"]["source"] == webgpu.wgsl(sch).source
+    assert f"your kernel, {size['label']}" in repr(card)
+    if name == "product":
+        assert variant["flop"] == 2 * 130 * 75 * 33
+        assert variant["bytes"] == 4 * (130 * 33 + 33 * 75 + 130 * 75)
+
+
+def test_what_cannot_be_run_is_refused_in_one_line():
+    with pytest.raises(ValueError, match=r"kernel is 'matmul'; expected one of first_kernel, copy"):
+        d2ltvm.explore.run("matmul")
+    with pytest.raises(ValueError, match=r"expected the tensors beside it"):
+        d2ltvm.explore.run(schedules.hwcn_blocks(64, 64, 8, 4, 3, 1, 1))
+    with pytest.raises(ValueError, match=r"tensors have the shapes .*expected those of the kernel"):
+        d2ltvm.explore.run(schedules.matmul_tiled(64, 64, 64), d2ltvm.matmul(64, 64, 32))
+    with pytest.raises(TypeError, match="sch is a int"):
+        d2ltvm.explore.run(3)
+    tensors = d2ltvm.conv_hwcn(64, 64, 8, 4, 3, 1, 1)[:3]
+    card = d2ltvm.explore.run(schedules.hwcn_blocks(64, 64, 8, 4, 3, 1, 1), tensors)
+    assert "GFLOPS" in card.markup or "multiply-adds" in card.markup
