@@ -3,6 +3,7 @@
 `tests/test_explore.py` holds the models in QuickJS against it, and `tests/web` in a browser.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 import d2ltvm
 from d2ltvm import layouts
-from d2ltvm.analysis import coalescing
+from d2ltvm.analysis import coalescing, ring_timeline
 from d2ltvm.compute import windows
 
 
@@ -81,10 +82,28 @@ def padding_products(*sizes: int) -> dict[str, Any]:
     }
 
 
+def ring(rng: np.random.Generator) -> list[Any]:
+    """A ring whose times are like each other, or not; one in four is not broken."""
+    stages, rounds = rng.integers(1, [7, 21])
+    unit = int(rng.choice([1, 32]))
+    transfer, latency, multiply = rng.integers([1, 0, 1], [12, 40, 30]) * unit
+    given = [int(n) for n in (stages, rounds, transfer, latency, multiply)]
+    kinds = list(ring_timeline.BROKEN)
+    broken = "nothing" if rng.random() < 0.15 else kinds[rng.integers(len(kinds))]
+    return [*given, int(rng.integers(1, 4)) * unit, broken]
+
+
+def timeline(*given: Any) -> dict[str, Any]:
+    """As JSON has it."""
+    found = ring_timeline.ring_timeline(*given)
+    return {**dataclasses.asdict(found), "waits": [wait._asdict() for wait in found.waits]}
+
+
 CASES = {
     "outSize": Case(convolution, out_size),
     "paddingProducts": Case(convolution, padding_products),
     "pixelsUnder": Case(convolution, pixels_under),
+    "ringTimeline": Case(ring, timeline),
     "swizzled": Case(lambda rng: [int(rng.integers(0, 2**14))], swizzled),
     "wavefronts": Case(request, wavefronts, lambda result: result["passes"]),
 }

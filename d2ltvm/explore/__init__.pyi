@@ -3,4 +3,5 @@
 from .figures import banks as banks
 from .shapes import window as window
 from .cards import run as run, your_gpu as your_gpu
+from .tensorcores import ring as ring
 from .widget import Explorer as Explorer
