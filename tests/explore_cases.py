@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 import d2ltvm
 from d2ltvm import layouts
 from d2ltvm.analysis import coalescing, ring_timeline
-from d2ltvm.compute import windows
+from d2ltvm.compute import ops, windows
 
 
 class Case(NamedTuple):
@@ -99,7 +100,69 @@ def timeline(*given: Any) -> dict[str, Any]:
     return {**dataclasses.asdict(found), "waits": [wait._asdict() for wait in found.waits]}
 
 
+def shapes(rng: np.random.Generator) -> list[list[int]]:
+    """Two shapes, of which about half broadcast."""
+    whole = rng.integers(1, 6, rng.integers(1, 5))
+    found = []
+    for _ in range(2):
+        shape = np.where(rng.random(len(whole)) < 0.4, 1, whole)[rng.integers(0, len(whole)) :]
+        found.append(np.where(rng.random(len(shape)) < 0.1, rng.integers(1, 6), shape).tolist())
+    return found
+
+
+def fitting(rng: np.random.Generator) -> list[list[int]]:
+    """Two shapes that broadcast."""
+    while True:
+        one, two = shapes(rng)
+        try:
+            np.broadcast_shapes(tuple(one), tuple(two))
+        except ValueError:
+            continue
+        return [one, two]
+
+
+def broadcast(one: list[int], two: list[int]) -> list[int] | list[str]:
+    """The result's shape; else the axis and the sizes that the package's error names."""
+    try:
+        return list(ops.broadcast_shape(tuple(one), tuple(two)))
+    except ValueError as error:
+        (found,) = re.findall(r"dimension (\d+) of the result would be (\d+) and (\d+)", str(error))
+        return list(found)
+
+
+def broadcast_shown(result: dict[str, Any]) -> list[int] | list[str]:
+    misfit = result["misfit"]
+    return [str(x) for x in (misfit["axis"], *misfit["sizes"])] if misfit else result["shape"]
+
+
+def element_of_sum(rng: np.random.Generator) -> list[list[int]]:
+    """A shape, and an index of a sum that it is broadcast to."""
+    one, two = fitting(rng)
+    return [one, [int(rng.integers(size)) for size in np.broadcast_shapes(tuple(one), tuple(two))]]
+
+
+def source(shape: list[int], index: list[int]) -> list[int]:
+    """By NumPy: which element stands there when a tensor is broadcast."""
+    whole = [i + 1 for i in index]
+    for k, size in enumerate(reversed(shape), 1):
+        whole[-k] = max(whole[-k], size)
+    numbers = np.arange(np.prod(shape)).reshape(shape)
+    return list(np.argwhere(numbers == np.broadcast_to(numbers, whole)[tuple(index)])[0])
+
+
+def broadcast_bytes(one: list[int], two: list[int], each: int) -> dict[str, int]:
+    a, b, c = d2ltvm.get_bcast_data(tuple(one), tuple(two))
+    a, b, c = (x.astype(f"int{8 * each}", casting="unsafe") for x in (a, b, np.zeros(c.shape)))
+    loaded = sum(np.broadcast_to(x, c.shape).nbytes for x in (a, b))
+    return {"loaded": loaded, "once": a.nbytes + b.nbytes, "written": c.nbytes}
+
+
 CASES = {
+    "broadcast": Case(shapes, broadcast, broadcast_shown),
+    "broadcastBytes": Case(
+        lambda rng: [*fitting(rng), int(rng.choice([1, 2, 4, 8]))], broadcast_bytes
+    ),
+    "source": Case(element_of_sum, source),
     "outSize": Case(convolution, out_size),
     "paddingProducts": Case(convolution, padding_products),
     "pixelsUnder": Case(convolution, pixels_under),

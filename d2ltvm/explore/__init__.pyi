@@ -1,7 +1,7 @@
 # The figures and the cards; `__init__.py` loads them from here.
 
 from .figures import banks as banks
-from .shapes import window as window
+from .shapes import broadcast as broadcast, window as window
 from .cards import run as run, your_gpu as your_gpu
 from .tensorcores import ring as ring
 from .widget import Explorer as Explorer

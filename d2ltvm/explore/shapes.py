@@ -1,6 +1,11 @@
 """The figures of shapes: what lies under a window, what a shape repeats, what a box brings."""
 
+from collections.abc import Sequence
+
+from d2ltvm.compute.ops import as_shape
 from d2ltvm.explore.widget import Explorer
+
+LONGEST = (3, 4, 4)  # what a picture has room for
 
 
 def window(**state: int) -> Explorer:
@@ -18,3 +23,31 @@ def window(**state: int) -> Explorer:
         TypeError: there is no such value.
     """
     return Explorer("window", state)
+
+
+def broadcast(
+    shape1: Sequence[int] = (3, 1), shape2: Sequence[int] = (3, 4), **state: int
+) -> Explorer:
+    """The numbers of two tensors that each element of their sum is made of.
+
+    >>> print(broadcast((2,), (3, 4)).says)
+    (2,) and (3, 4) do not broadcast: axis 1 of the result would be 2 and 4. Expected are ...
+
+    Args:
+        shape1: of A, as for `d2ltvm.broadcast_add`: one to three axes, at most 3, 4 and 4 long.
+        shape2: of B, likewise.
+        **state: element, the one of C that is looked at, counted row by row.
+
+    Raises:
+        ValueError: a shape is not as above, or element is not one that can be set.
+        TypeError: there is no such value.
+    """
+    for key, name, given in (("a", "shape1", shape1), ("b", "shape2", shape2)):
+        shape = as_shape(name, given)
+        sizes = (0,) * (3 - len(shape)) + shape
+        if len(sizes) > 3 or any(a > b for a, b in zip(sizes, LONGEST, strict=True)):
+            raise ValueError(
+                f"{name} is {shape}; expected one to three axes, at most 3, 4 and 4 long"
+            )
+        state |= {f"{key}{k}": size for k, size in enumerate(sizes)}
+    return Explorer("broadcast", state)

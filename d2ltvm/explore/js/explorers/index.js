@@ -1,7 +1,13 @@
 /** Every explorer by its name, one line each. */
 import { banks } from "./banks.js";
+import { broadcasting } from "./broadcast.js";
 import { ring } from "./ring.js";
 import { convolutionWindow } from "./window.js";
 
 /** @type {Record<string, import("../ui/figure.js").Explorer>} */
-export const explorers = { banks, ring, window: convolutionWindow };
+export const explorers = {
+  banks,
+  broadcast: broadcasting,
+  ring,
+  window: convolutionWindow,
+};
