@@ -67,7 +67,7 @@ from .system.devices import as_target as as_target, has_cuda as has_cuda, has_ho
 from .errors import MissingError as MissingError
 
 # Look at it: source, machine code, memory, what a GPU has room for.
-from .compiler.printing import kernel_code as kernel_code
+from .compiler.printing import difference as difference, kernel_code as kernel_code
 from .compiler.cubin import (
     compile_cubin as compile_cubin,
     disassemble as disassemble,

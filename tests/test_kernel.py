@@ -128,6 +128,21 @@ def test_arrays_that_do_not_fit():
         kernel(a, b, np.empty(2000, "float32")[::2])
 
 
+def test_a_difference_marks_what_changed_and_not_what_moved():
+    before = "a:\n  b\n  c\nd\ne\nf\ng"
+    after = "x:\n  a:\n    b\n    z\nd\ne\nf\ng"
+    every = ["+ x:", "    a:", "      b", "-   c", "+     z", "  d", "  e", "  f", "  g"]
+    assert d2ltvm.difference(before, after).splitlines() == every
+    near = [*every[:2], "  ...", *every[3:5], "  ..."]
+    assert d2ltvm.difference(before, after, 1).splitlines() == [*every[:6], "  ..."]
+    assert d2ltvm.difference(before, after, 0).splitlines() == [every[0], *near[2:]]
+    assert d2ltvm.difference("a", "a", 2) == "  ..."
+    with pytest.raises(TypeError, match="after is a int; expected a text"):
+        d2ltvm.difference("a", 1)
+    with pytest.raises(ValueError, match="context is -1; expected"):
+        d2ltvm.difference("a", "b", context=-1)
+
+
 def test_loop_nest_keeps_the_loops_and_drops_the_noise():
     text = d2ltvm.loop_nest(small())
     assert text.startswith("def main(A: T.Buffer((1000,)")

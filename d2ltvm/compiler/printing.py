@@ -1,11 +1,13 @@
 """Loop nests and kernel sources cut down to what a reader looks at."""
 
+import difflib
 import re
 from typing import Any
 
 import tvm
 
 from d2ltvm.compiler.lowering import as_module
+from d2ltvm.compute.ops import whole
 
 # Lines of TVMScript that say nothing about the loops.
 _NOISE = re.compile(
@@ -66,6 +68,53 @@ def kernel_code(source: str) -> str:
     # Each kernel is declared once, in a line that ends with a semicolon, before it is defined.
     defined = [text.strip() for text in bodies if not text.splitlines()[0].endswith(";")]
     return "\n\n".join(re.sub(r"\n// Function: \w+$", "", text).strip() for text in defined)
+
+
+def difference(before: str, after: str, context: int | None = None) -> str:
+    """Two texts as one: lines that have gone are marked with -, new ones with +.
+
+    A line that has only moved to the right or left is not marked.
+
+    >>> print(d2ltvm.difference("for i:\\n    a", "for i:\\n    b"))
+      for i:
+    -     a
+    +     b
+
+    Args:
+        before, after: such as `loop_nest` or `kernel_code` return them.
+        context: how many lines around a change are shown; all by default.
+
+    Raises:
+        TypeError: one of them is no text.
+        ValueError: `context` is no integer, or negative.
+    """
+    for name, text in (("before", before), ("after", after)):
+        if not isinstance(text, str):
+            raise TypeError(f"{name} is a {type(text).__name__}; expected a text")
+    if context is not None:
+        context = whole("context", context, 0)
+    old, new = before.splitlines(), after.splitlines()
+    a, b = ([line.strip() for line in text] for text in (old, new))
+    lines: list[str] = []
+    for kind, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if kind == "equal":
+            lines += [f"  {line}" for line in new[k:m]]
+        else:
+            lines += [f"- {line}" for line in old[i:j]] + [f"+ {line}" for line in new[k:m]]
+    return "\n".join(lines if context is None else _near_changes(lines, context))
+
+
+def _near_changes(lines: list[str], context: int) -> list[str]:
+    """Lines with a mark, and those next to them; an ellipsis where others are left out."""
+    marked = [k for k, line in enumerate(lines) if line[0] != " "]
+    near = {n for k in marked for n in range(k - context, k + context + 1)}
+    shown = []
+    for k, line in enumerate(lines):
+        if k in near:
+            shown.append(line)
+        elif not shown or shown[-1] != "  ...":
+            shown.append("  ...")
+    return shown
 
 
 def _dedent(text: str) -> str:
