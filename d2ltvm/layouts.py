@@ -134,6 +134,40 @@ def swizzle_128b(row: Index, column: Index) -> Index:
     return row * ROW + (column // EACH ^ row % 8) * EACH + column % EACH
 
 
+def swizzle_64b(row: Index, column: Index) -> Index:
+    """Where a float16 of a tile with rows of 64 bytes stands; as `swizzle_128b`.
+
+    >>> swizzle_64b(0, 8), swizzle_64b(2, 8)
+    (8, 64)
+
+    Two rows lie in one line of 128 bytes, so 16 bytes change places by every second row.
+    """
+    half = ROW // 2
+    return row * half + (column // EACH ^ row // 2 % 4) * EACH + column % EACH
+
+
+def swizzle(byte: Index, span: int) -> Index:
+    """Where a byte of a tile stands that TMA swizzles, counted from the tile's beginning.
+
+    >>> swizzle(128 + 16, 128)
+    128
+
+    In the byte's number, the bits that count its 16 bytes within `span` are combined with those
+    that count lines of 128 bytes, by exclusive or. So `swizzle_32b` is of rows of 32 bytes what
+    this is for a span of 32, and likewise the others.
+
+    Args:
+        byte: where it would stand without; an integer, or an array.
+        span: 32, 64 or 128 bytes, which 16 bytes stay within.
+
+    Raises:
+        ValueError: `span` is something else.
+    """
+    if span not in (32, 64, 128):
+        raise ValueError(f"span is {span!r}; expected 32, 64 or 128")
+    return byte ^ (byte >> 7 & span // 16 - 1) << 4
+
+
 def accumulator(row: Index, column: Index) -> tuple[Index, Index]:
     """The thread of a warpgroup, and its register, that hold an element of wgmma's result.
 

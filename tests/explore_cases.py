@@ -12,7 +12,7 @@ import numpy as np
 
 import d2ltvm
 from d2ltvm import layouts
-from d2ltvm.analysis import coalescing, ring_timeline
+from d2ltvm.analysis import coalescing, patterns, ring_timeline
 from d2ltvm.compute import ops, windows
 
 
@@ -49,10 +49,66 @@ def wavefronts(first: list[int], width: int, kind: str) -> int:
     return int(passes[0])
 
 
-def swizzled(byte: int) -> int:
-    """Of a byte in rows of 128: the float16 that it belongs to moves, and its half with it."""
-    half, rest = divmod(byte, 2)
-    return int(layouts.swizzle_128b(half // 64, half % 64)) * 2 + rest
+def tile(rng: np.random.Generator) -> list[Any]:
+    """A tile that a warp can be given, cut in a way that fits."""
+    width, vthreads, loads, across = (int(2 ** rng.integers(0, k)) for k in (3, 3, 3, 6))
+    each = width * vthreads * loads
+    state = {
+        "columns": across * each * int(rng.integers(1, 5)),
+        "padding": width * int(rng.integers(0, 9)),
+        "across": across,
+        "each": each,
+        "vthreads": vthreads,
+        "width": width,
+        "same_row": int(rng.integers(0, 2)),
+        "swizzle": int(rng.integers(0, 2)),
+    }
+    return [state]
+
+
+def addresses(state: dict[str, int]) -> list[int]:
+    return list(patterns.from_tile(**state).first.values())
+
+
+SIZES = {"int8": 1, "float16": 2, "float32": 4, "float64": 8}
+
+
+def stride(rng: np.random.Generator) -> list[Any]:
+    """Accesses with a stride that a GPU makes."""
+    dtype = str(rng.choice(list(SIZES)))
+    width = int(2 ** rng.integers(0, 5 - int(np.log2(SIZES[dtype]))))
+    offset = width * int(rng.integers(0, 40))
+    return [{"stride": int(rng.integers(0, 70)), "offset": offset, "width": width, "dtype": dtype}]
+
+
+def strided(state: dict[str, Any]) -> list[int]:
+    size = SIZES[state["dtype"]]
+    request = patterns.strided(state["stride"], state["offset"], state["width"], size)
+    return list(request.first.values())
+
+
+def requested(first: list[int], width: int, *_: Any) -> dict[str, int]:
+    lanes = of_lanes(first)
+    found = {
+        "sectors": coalescing.sectors(*lanes, width),
+        "lines": coalescing.sectors(*lanes, width, coalescing.LINE),
+        "used": coalescing.bytes_used(*lanes, width),
+    }
+    return {name: int(numbers[0]) for name, numbers in found.items()}
+
+
+ORDERS = ("none", "padding", "32", "64", "128")
+
+
+def rows(rng: np.random.Generator) -> list[Any]:
+    row, along = int(rng.choice([32, 64, 128])), str(rng.choice(["column", "row"]))
+    which = int(rng.integers(0, row // 16 if along == "column" else 8))
+    return [row, str(rng.choice(ORDERS)), which, along]
+
+
+def of_rows(row: int, order: str, which: int, along: str) -> list[int]:
+    first = patterns.of_rows(row, order, which, along).first
+    return [first.get(lane, -1) for lane in range(32)]
 
 
 def convolution(rng: np.random.Generator) -> list[Any]:
@@ -163,10 +219,20 @@ CASES = {
         lambda rng: [*fitting(rng), int(rng.choice([1, 2, 4, 8]))], broadcast_bytes
     ),
     "source": Case(element_of_sum, source),
+    "addresses": Case(tile, addresses),
+    "ofRows": Case(rows, of_rows),
+    "requested": Case(request, requested),
+    "rowPlaces": Case(
+        lambda rng: rows(rng)[:2], lambda row, order: patterns.row_places(row, order).tolist()
+    ),
+    "strided": Case(stride, strided),
+    "swizzled": Case(
+        lambda rng: [int(rng.integers(0, 2**16)), int(rng.choice([32, 64, 128]))],
+        lambda byte, span: int(layouts.swizzle(byte, span)),
+    ),
     "outSize": Case(convolution, out_size),
     "paddingProducts": Case(convolution, padding_products),
     "pixelsUnder": Case(convolution, pixels_under),
     "ringTimeline": Case(ring, timeline),
-    "swizzled": Case(lambda rng: [int(rng.integers(0, 2**14))], swizzled),
     "wavefronts": Case(request, wavefronts, lambda result: result["passes"]),
 }

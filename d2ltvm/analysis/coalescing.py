@@ -17,6 +17,8 @@ LINE = 128  # bytes of a line of the L1 cache. Source: as for the sector
 SECTOR = 32  # bytes. Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"
 BANKS = 32  # of 4 bytes. Source: CUDA C++ Programming Guide, "Shared Memory" of 5.x and newer
 WORD = 4
+MOST = 16  # bytes that a lane asks for in one instruction. Source: CUDA C++ Programming Guide,
+# "Device Memory Accesses"
 AT_ONCE = 2**22  # addresses looked at together, which bounds the memory
 MOST_BLOCKS = 2**24  # looked at together; likewise
 
@@ -189,6 +191,25 @@ def sectors(first: Array, active: Array, width: int, size: int = SECTOR) -> Arra
     ends = [np.where(active, byte // size, -1) for byte in (first, first + width - 1)]
     _, new = _distinct(np.concatenate(ends, axis=1))
     return np.asarray(new.sum(axis=1))
+
+
+def bytes_used(first: Array, active: Array, width: int) -> Array:
+    """Bytes that each request asks for; those that several lanes ask for count once.
+
+    >>> bytes_used(np.array([[0, 2, 8]]), np.ones((1, 3), bool), 4)
+    array([10])
+
+    Args:
+        first: first byte of each lane, as `Launched.requests` yields them.
+        active: whether the lane asks.
+        width: bytes that it asks for.
+
+    Returns:
+        An array with a number for each request.
+    """
+    starts = np.sort(np.where(active, first, -width), axis=1)  # who does not ask ends before 0
+    fresh = np.minimum(np.diff(starts, axis=1, prepend=-2 * width), width)
+    return np.asarray(np.where(starts >= 0, fresh, 0).sum(axis=1))
 
 
 def wavefronts(first: Array, active: Array, width: int, kind: str = "read") -> tuple[Array, Array]:

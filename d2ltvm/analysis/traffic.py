@@ -7,7 +7,7 @@ lanes' addresses, and these from the index expressions of the kernel in hand.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -298,6 +298,39 @@ def warp_requests(sch: Any, scope: str) -> list[Request]:
     return [_dearest(m, site) for m, site in every if site.scope == scope]
 
 
+def instructions(request: Request) -> list[Request]:
+    """The requests of at most 16 bytes a lane that a GPU makes of one that TVM writes as wider.
+
+    >>> wide = d2ltvm.warp_request(d2ltvm.schedules.vectorized(1024, width=8), "A")
+    >>> wide.width, [part.width for part in d2ltvm.analysis.traffic.instructions(wide)]
+    (32, [16, 16])
+
+    Args:
+        request: as `warp_request` returns it.
+
+    Returns:
+        A `Request` for each instruction, with its own cost; the request itself where it is one.
+    """
+    if request.width <= coalescing.MOST:
+        return [request]
+    active = np.isin(np.arange(coalescing.WARP), list(request.first))[None]
+    parts = []
+    for start in range(0, request.width, coalescing.MOST):
+        width = min(coalescing.MOST, request.width - start)
+        first = {lane: byte + start for lane, byte in request.first.items()}
+        every = np.array([[first.get(lane, 0) for lane in range(coalescing.WARP)]])
+        cost = _costs(every, active, width, request.scope, request.kind)
+        parts.append(replace(request, width=width, first=first, cost=int(cost[0])))
+    return parts
+
+
+def _costs(first: Array, active: Array, width: int, scope: str, kind: str) -> Array:
+    """Sectors of requests in global memory, wavefronts in shared memory."""
+    if scope == "global":
+        return coalescing.sectors(first, active, width)
+    return coalescing.wavefronts(first, active, width, kind)[0]
+
+
 def _dearest(launched: Launched, site: Site) -> Request:
     """One of the requests at a site that cost most, and of those one with the most lanes."""
     return max(_requests(launched, site), key=lambda r: (r.cost, len(r.first)))
@@ -389,10 +422,7 @@ def _one_of(name: str, value: str, expected: tuple[str, ...]) -> None:
 
 def _requests(launched: Launched, site: Site) -> Iterator[Request]:
     for first, active, _ in launched.requests(site, site.loops):
-        if site.scope == "global":
-            costs = coalescing.sectors(first, active, site.width)
-        else:
-            costs = coalescing.wavefronts(first, active, site.width, site.kind)[0]
+        costs = _costs(first, active, site.width, site.scope, site.kind)
         best = np.argmax(costs * (coalescing.WARP + 1) + active.sum(axis=1))
         lanes = {int(k): int(first[best, k]) for k in np.flatnonzero(active[best])}
         yield Request(site.tensor, site.scope, site.kind, site.width, lanes, int(costs[best]))

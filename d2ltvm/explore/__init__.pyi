@@ -1,6 +1,6 @@
 # The figures and the cards; `__init__.py` loads them from here.
 
-from .figures import banks as banks
+from .figures import banks as banks, coalescing as coalescing, swizzle as swizzle
 from .shapes import broadcast as broadcast, window as window
 from .cards import run as run, your_gpu as your_gpu
 from .tensorcores import ring as ring

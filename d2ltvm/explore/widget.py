@@ -12,7 +12,7 @@ class Explorer:
 
     >>> explorer = Explorer("banks", {"padding": 1})
     >>> print(explorer.says)
-    A warp asks for 32 different words in 32 of the 32 banks: 1 wavefront, no conflict.
+    A warp asks for 32 different words in 32 of the 32 banks: 1 wavefront, no conflict. ...
 
     Args:
         name: of the figure, one of `names()`.

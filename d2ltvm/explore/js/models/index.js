@@ -1,14 +1,18 @@
 /** Every model by its name: arithmetic alone, held equal to the package's by tests. */
-import { addresses, swizzled } from "./bank_addresses.js";
+import { addresses } from "./bank_addresses.js";
 import { wavefronts } from "./banks.js";
 import { broadcast, broadcastBytes, source } from "./broadcast.js";
+import { requested, strided } from "./coalescing.js";
 import { ringTimeline } from "./ring.js";
+import { ofRows, rowPlaces, swizzled } from "./swizzle.js";
 import { outSize, paddingProducts, pixelsUnder } from "./window.js";
 
 /** @type {Record<string, (...values: any[]) => any>} */
 export const models = {
-  addresses, swizzled, wavefronts,
+  addresses, wavefronts,
   broadcast, broadcastBytes, source,
+  requested, strided,
+  ofRows, rowPlaces, swizzled,
   outSize, paddingProducts, pixelsUnder,
   ringTimeline,
 };

@@ -10,6 +10,7 @@ import { element, escaped } from "./markup.js";
  * @property {string} name
  * @property {string} title
  * @property {string} question answered by moving something
+ * @property {string} [questionFor] another one, where something is given
  * @property {Field[]} fields
  * @property {State} start a telling state
  * @property {(state: State, given: Given) => string} draw the picture
@@ -38,7 +39,7 @@ export function fieldsOf(explorer, given) {
 export function figure(explorer, wanted, given) {
   const fields = fieldsOf(explorer, given);
   const state = settled(fields, explorer.start, wanted);
-  const id = `explorer-${explorer.name}`;
+  const id = `explorer-${explorer.name}${given ? "-kernel" : ""}`; // a page may have both
   const hidden = "display: none"; // until a style sheet shows it: a plain notebook has no scripts
   const buttons = [
     explorer.plays && element("button", { type: "button", class: "d2l-play" }, "Play"),
@@ -58,7 +59,7 @@ export function figure(explorer, wanted, given) {
       {},
       element("strong", {}, escaped(explorer.title)),
       " ",
-      element("span", { class: "d2l-question" }, escaped(explorer.question)),
+      element("span", { class: "d2l-question" }, escaped((given && explorer.questionFor) || explorer.question)),
     ),
     element(
       "form",
