@@ -77,15 +77,22 @@ function recorded(shown) {
  * @param {string} id
  */
 function form(shown, id) {
+  const suits = shown.sizes.length > 1 ? [element("option", { value: "" }, "what suits your GPU")] : [];
   const sizes = shown.sizes.map((label, k) => element("option", { value: k }, escaped(label)));
-  const size = element("select", { id: `${id}-size`, name: "size" }, ...sizes);
+  const size = element("select", { id: `${id}-size`, name: "size" }, ...suits, ...sizes);
   return element(
     "form",
     { class: "d2l-controls", style: "display: none", "aria-label": `Run ${shown.title}` },
     field(`${id}-size`, "Size", size),
-    field(`${id}-expect`, "What do you expect?", expectation(shown, `${id}-expect`)),
+    field(`${id}-expect`, expects(shown), expectation(shown, `${id}-expect`)),
     element("div", { class: "d2l-buttons" }, element("button", { type: "submit", disabled: true }, "Run")),
   );
+}
+
+/** @param {Shown} shown */
+function expects({ variants, against }) {
+  if (variants.length > 1) return "You expect";
+  return against ? "You expect (times as fast)" : "You expect (percent)";
 }
 
 /**
@@ -101,13 +108,12 @@ function field(id, label, control) {
  * @param {Shown} shown
  * @param {string} id
  */
-function expectation({ variants, against }, id) {
+function expectation({ variants }, id) {
   if (variants.length > 1) {
     const options = variants.map((label, k) => element("option", { value: k }, escaped(label)));
     return element("select", { id, name: "expected" }, element("option", { value: "" }, "choose one"), ...options);
   }
-  const placeholder = against ? "times as fast" : "percent";
-  return element("input", { id, name: "expected", type: "number", min: 0, step: "any", inputmode: "decimal", placeholder });
+  return element("input", { id, name: "expected", type: "number", min: 0, step: "any", inputmode: "decimal" });
 }
 
 /**
@@ -165,10 +171,10 @@ function verdict(shown, results, own, ceilings, expected) {
   if (shown.against) {
     const ratio = results[1].speed / results[0].speed;
     const theirs = shown.records[0] && shown.againstRecord ? ` On the book’s ${shown.records[0].device} it is ${rounded(shown.records[0].speed / shown.againstRecord.speed, 2)}.` : "";
-    return `You expected ${rounded(expected)} times as fast; it is ${rounded(ratio, 2)}.${theirs}`;
+    return `You expected ${expected} times as fast; it is ${rounded(ratio, 2)}.${theirs}`;
   }
   const ceiling = shown.unit === "GB/s" ? ceilings.copy : ceilings.rate;
-  return `You expected ${rounded(expected, 2)}%; it is ${percent(own[0].speed / ceiling)}.`;
+  return `You expected ${expected}%; it is ${percent(own[0].speed / ceiling)}.`;
 }
 
 /**

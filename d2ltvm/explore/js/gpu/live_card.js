@@ -23,11 +23,9 @@ export function bringCard(figure) {
   const says = /** @type {HTMLElement} */ (figure.querySelector(".d2l-says"));
   const result = /** @type {HTMLElement} */ (figure.querySelector(".d2l-result"));
   let busy = false;
-  let chosen = false;
   const able = () => (button.disabled = busy || expected.value === "" || !expected.validity.valid);
   const say = (/** @type {string} */ text) => (says.textContent = text);
   say("Say what you expect, then run it.");
-  size.addEventListener("change", () => (chosen = true));
   form.addEventListener("input", able);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -47,14 +45,14 @@ export function bringCard(figure) {
     try {
       say("Looking for your GPU …");
       const found = await gpu();
-      if (!chosen) size.value = String(found.processor ? 0 : shown.sizes.length - 1);
+      const chosen = size.value === "" ? (found.processor ? 0 : shown.sizes.length - 1) : Number(size.value);
       const limits = await ceilings(say);
-      const results = await all(shown, Number(size.value), say);
+      const results = await all(shown, chosen, say);
       keepRuns(found.name, results.filter((each) => each.verdict.right));
-      result.innerHTML = outcome(shown, results, limits, Number(expected.value), found) + roofline(limits, kept(found.name).runs);
+      result.innerHTML = outcome(shown, results, limits, Number(expected.value), found) + roofline(limits, kept(found.name).runs, shown.needs);
       result.append(copies({ gpu: found.name, question: asks(shown), expected: expected.value, ceilings: limits, results }));
       const wrong = results.some((each) => !each.verdict.right);
-      say(wrong ? "A result is wrong." : `${shown.title}, ${shown.sizes[Number(size.value)]}:`);
+      say(wrong ? "A result is wrong." : `${shown.title}, ${shown.sizes[chosen]}:`);
       figure.dataset.state = wrong ? "wrong" : "done";
     } catch (error) {
       say(error instanceof Unable ? `${error.message} What the book measured stands above.` : String(error));

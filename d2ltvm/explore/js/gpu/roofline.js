@@ -8,7 +8,7 @@ const FRAME = { left: 44, right: 350, top: 14, bottom: 214 };
 
 /**
  * @typedef {import("./measure.js").Result} Result
- * @typedef {{intensity: number, gflops: number, number: number, title: string}} Dot
+ * @typedef {{kernel: string, intensity: number, gflops: number, number: number, title: string}} Dot
  */
 
 /**
@@ -23,17 +23,18 @@ export function dots(runs) {
     const before = found.get(run.kernel);
     if (run.gflops > 0 && (!before || run.gflops > before.gflops)) found.set(run.kernel, run);
   }
-  return [...found.values()].map(({ intensity, gflops, title, variant, size }, k) => {
+  return [...found.values()].map(({ kernel, intensity, gflops, title, variant, size }, k) => {
     const name = [title, variant, size].filter(Boolean).join(", ");
-    return { intensity, gflops, number: k + 1, title: name };
+    return { kernel, intensity, gflops, number: k + 1, title: name };
   });
 }
 
 /**
  * @param {{copy: number, rate: number}} ceilings GB/s and GFLOPS
  * @param {Result[]} runs
+ * @param {string[]} [current] names of kernels whose dots stand out; all where there are none
  */
-export function roofline(ceilings, runs) {
+export function roofline(ceilings, runs, current = []) {
   const marked = dots(runs);
   const ridge = ceilings.rate / ceilings.copy;
   const xs = range([1 / 16, 1024, ridge / 4, ridge * 4, ...marked.map((dot) => dot.intensity)]);
@@ -50,9 +51,9 @@ export function roofline(ceilings, runs) {
     axes(xs, ys, x, y),
     element("clipPath", { id: "d2l-roof" }, element("rect", { x: FRAME.left, y: FRAME.top, width: FRAME.right - FRAME.left, height: FRAME.bottom - FRAME.top })),
     element("polyline", { class: "d2l-stroke-blue", points: roof.join(" "), fill: "none", stroke: COLOURS.blue, "stroke-width": 2, "clip-path": "url(#d2l-roof)" }),
-    label(x(ridge * 1.15), y(ceilings.rate) - 9, `${speed(ceilings.rate, "GFLOPS")}`, { anchor: x(ridge) > 250 ? "end" : "start", "font-size": 10.5, fill: "blue" }),
+    label(FRAME.right, y(ceilings.rate) - 9, speed(ceilings.rate, "GFLOPS"), { anchor: "end", "font-size": 10.5, fill: "blue" }),
     label(x(xs[0]) + 6, FRAME.top + 6, `slope: ${speed(ceilings.copy, "GB/s")}`, { "font-size": 10.5, fill: "blue" }),
-    ...marked.map((dot) => spot(x(dot.intensity), y(dot.gflops), dot)),
+    ...marked.map((dot) => spot(x(dot.intensity), y(dot.gflops), dot, !current.length || current.includes(dot.kernel))),
   );
 }
 
@@ -60,11 +61,13 @@ export function roofline(ceilings, runs) {
  * @param {number} x
  * @param {number} y
  * @param {Dot} dot
+ * @param {boolean} standsOut
  */
-function spot(x, y, { number, title, gflops }) {
+function spot(x, y, { number, title, gflops }, standsOut) {
+  const fill = standsOut ? "amber" : "pale";
   const words = element("title", {}, escaped(`${title}: ${speed(gflops, "GFLOPS")}`));
-  const circle = element("circle", { class: "d2l-amber", cx: x, cy: y, r: 7.5, fill: COLOURS.amber, stroke: COLOURS.black, "stroke-width": 0.7 });
-  return element("g", {}, words, circle, label(x, y + 0.5, number, { anchor: "middle", "font-size": 9.5, fill: "black" }));
+  const circle = element("circle", { class: `d2l-${fill}`, cx: x, cy: y, r: 7.5, fill: COLOURS[fill], stroke: COLOURS.grey, "stroke-width": standsOut ? 1.2 : 0.7 });
+  return element("g", {}, words, circle, label(x, y + 0.5, number, { anchor: "middle", "font-size": 9.5, fill: standsOut ? "black" : "ink" }));
 }
 
 /**

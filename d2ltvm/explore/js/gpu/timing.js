@@ -18,7 +18,7 @@ import { inSight } from "./device.js";
 export const SAMPLES = 9;
 const FEWER = 7; // where one launch takes long
 const LONG = 0.05; // seconds
-const GPU_CLOCK = "the GPU's timestamps";
+const GPU_CLOCK = "the GPU’s timestamps";
 const WALL_CLOCK = "the wall clock";
 const LEAST = { [GPU_CLOCK]: 0.01, [WALL_CLOCK]: 0.06 }; // seconds of a sample
 const MOST = 4096; // launches in a sample
