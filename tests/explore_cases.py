@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 import d2ltvm
 from d2ltvm import layouts
-from d2ltvm.analysis import coalescing, patterns, ring_timeline
+from d2ltvm.analysis import coalescing, in_flight, patterns, ring_timeline, roofline, tiling, waves
 from d2ltvm.compute import ops, windows
+from d2ltvm.system.chips import CHIPS
 
 
 class Case(NamedTuple):
@@ -213,7 +215,81 @@ def broadcast_bytes(one: list[int], two: list[int], each: int) -> dict[str, int]
     return {"loaded": loaded, "once": a.nbytes + b.nbytes, "written": c.nbytes}
 
 
+def launch(rng: np.random.Generator) -> list[Any]:
+    """A GPU, threads, registers and bytes of shared memory that a block can have there."""
+    gpu = str(rng.choice(list(CHIPS)))
+    shared = int(rng.integers(0, CHIPS[gpu].shared_block_kib * 1024 + 1))
+    return [gpu, int(rng.integers(1, 1025)), int(rng.integers(1, 256)), shared * (shared % 4 > 0)]
+
+
+def held(*arguments: Any) -> dict[str, Any]:
+    found = dataclasses.asdict(d2ltvm.occupancy(*arguments))
+    return {name: found[name] for name in ("blocks", "warps", "share", "limit")}
+
+
+def some(rng: np.random.Generator, *most: int) -> list[int]:
+    """Positive integers up to these."""
+    return [int(rng.integers(1, each + 1)) for each in most]
+
+
+def product_tiles(rng: np.random.Generator) -> list[Any]:
+    levels = (4, 8, 32, 16)
+    return [some(rng, *3 * [5000]), some(rng, *levels), some(rng, *levels), *some(rng, 64, 4)]
+
+
+def conv_tiles(rng: np.random.Generator) -> list[Any]:
+    (oc, ic, n, s), k = some(rng, 300, 300, 70, 3), int(rng.choice([1, 3, 5]))
+    shape = [oc, ic, n + k, k, int(rng.integers(0, k)), s]
+    return [shape, [some(rng, 2, 16, 8) for _ in range(3)], *some(rng, 8)]
+
+
+def dealt(rng: np.random.Generator) -> list[Any]:
+    """Tiles, multiprocessors and the rest of what `waves.deal` takes."""
+    split = int(rng.choice([1, 1, 2, 4]))
+    tiles, sms, an_sm, rounds = some(rng, 300, 140, 4, 60)
+    way, faster = str(rng.choice(waves.WAYS)), int(rng.choice([0, 0, 33]))
+    return [tiles, sms, an_sm, max(split, rounds), split, int(rng.integers(0, 9)), way, faster]
+
+
+def deal(*arguments: Any) -> dict[str, Any]:
+    found = waves.deal(*arguments)
+    places = [[piece._asdict() for piece in pieces] for pieces in found.places]
+    return {"places": places, **{name: getattr(found, name) for name in DEALT}}
+
+
+def near(result: dict[str, Any]) -> dict[str, Any]:
+    """A model's result, with shares that may have been rounded in another order."""
+    return {k: pytest.approx(v) if isinstance(v, float) else v for k, v in result.items()}
+
+
+def loads(rng: np.random.Generator) -> list[Any]:
+    gpu, (threads, latency, loads) = str(rng.choice(list(CHIPS))), some(rng, 1024, 1000, 16)
+    return [gpu, threads, latency, int(rng.choice([1, 2, 4, 8, 16])), loads]
+
+
+def under_way(*arguments: Any) -> dict[str, Any]:
+    return dataclasses.asdict(in_flight.in_flight(*arguments))
+
+
+def intensity(rng: np.random.Generator) -> list[Any]:
+    gpu = str(rng.choice(list(CHIPS)))
+    return [gpu, float(10 ** rng.uniform(-2, 4)), int(rng.integers(1, CHIPS[gpu].sms + 1))]
+
+
+DEALT = ("waves", "time", "busy", "sums")
+
 CASES = {
+    "attainable": Case(intensity, roofline.attainable),
+    "convTiling": Case(
+        conv_tiles,
+        lambda shape, tiles, depth: dataclasses.asdict(tiling.conv_tiling(shape, *tiles, depth)),
+    ),
+    "deal": Case(dealt, deal, near),
+    "inFlight": Case(loads, under_way),
+    "occupancy": Case(launch, held),
+    "productTiling": Case(
+        product_tiles, lambda *sizes: dataclasses.asdict(tiling.product_tiling(*sizes))
+    ),
     "broadcast": Case(shapes, broadcast, broadcast_shown),
     "broadcastBytes": Case(
         lambda rng: [*fitting(rng), int(rng.choice([1, 2, 4, 8]))], broadcast_bytes

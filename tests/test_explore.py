@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import d2ltvm
+from d2ltvm.analysis import in_flight, roofline
 from d2ltvm.explore import scripts
 from d2ltvm.explore.widget import Explorer
-from d2ltvm.schedules import matmul_shared, matmul_tiled
+from d2ltvm.schedules import matmul_naive, matmul_shared, matmul_tiled, matmul_warps, unrolled
 
 ENGINE = scripts.Engine()
 NAMES = ENGINE.call("names")
@@ -68,6 +69,29 @@ def test_a_kernel_in_hand_shows_its_own_accesses():
     assert "read B_shared" in d2ltvm.explore.banks(matmul_shared(64, 64, 64)).markup
     with pytest.raises(ValueError, match="without shared memory"):
         d2ltvm.explore.banks(d2ltvm.schedules.one_thread_each(64))
+
+
+def test_a_product_in_hand_opens_with_its_tiles():
+    sch = matmul_warps(1000, 1000, 1000)
+    explorer, held = d2ltvm.explore.hierarchy(sch, "A100"), roofline.held(sch, "A100")
+    state = explorer.state
+    tile = (state["ey"] * state["ly"] * state["wy"], state["ex"] * 32 // state["ly"] * state["wx"])
+    assert (*tile, state["depth"], state["stages"], state["n"]) == (128, 256, 16, 2, 1000)
+    assert f"{held.resources.registers} registers each" in explorer.says
+    assert f"{held.shared / 1024:.1f} KiB of shared memory" in explorer.says
+    assert f"{held.occupancy.warps} of 64 warps, limited by {held.occupancy.limit}" in explorer.says
+    with pytest.raises(ValueError, match="sch has 0 bytes of shared memory; expected tiles there"):
+        d2ltvm.explore.hierarchy(matmul_naive(256, 256, 256))
+
+
+def test_a_grid_in_hand_opens_with_its_blocks_and_loads_in_hand_with_their_widths():
+    sch = matmul_warps(1000, 1000, 1000)
+    assert {"tiles": 32, "an_sm": 1}.items() <= d2ltvm.explore.waves(sch).state.items()
+    explorer = d2ltvm.explore.latency(unrolled(2**20), "T4")
+    found = in_flight.in_flight("T4", 1024, 400, 16, 4)
+    assert explorer.state == {"gpu": "T4", "threads": 1024, "width": 16, "loads": 4, "latency": 400}
+    assert f"{found.bytes / 1024:.1f} KiB under way" in explorer.says
+    assert f"a load takes {found.wait:,.0f} ns" in explorer.says
 
 
 def test_modules_become_one_script(tmp_path, monkeypatch):

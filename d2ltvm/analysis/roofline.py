@@ -3,12 +3,12 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from d2ltvm.analysis import traffic
 from d2ltvm.analysis.occupancy import Occupancy, occupancy
 from d2ltvm.compiler import cubin, lowering
-from d2ltvm.compiler.launches import Launch
+from d2ltvm.compiler.launches import Launch, Lowered
 from d2ltvm.system import chips, devices
 
 
@@ -128,18 +128,57 @@ def report(
     Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model",
     2009; for 128 bytes a cycle, NVIDIA's Nsight Compute documentation, "L1/TEX Cache".
     """
-    chip, mod = chips.chip(gpu), lowering.as_module(sch)
-    arch = lowering.architecture(mod, chip.capability)
-    lowered = lowering.lower(mod, devices.as_target(arch), config)
-    code = cubin.compile_cubin(lowered.source, arch)
+    chip = chips.chip(gpu)
+    mod, arch, lowered, code = _compiled(sch, chip, config)
     tiles = lowering.is_tile_kernel(mod)
     table = None if tiles else traffic.compiled(lowered, arch, code)
-    (launch,), (resources,) = lowered.launches, cubin.resources(code).values()
-    shared = resources.shared + launch.shared
-    held = occupancy(gpu, math.prod(launch.block), resources.registers, shared, launch.grid)
+    launch, resources, shared, held = _held(gpu, lowered, code)
     moved = sum(p.nbytes for p in lowered.params)
     products = flop is not None and _uses_tensorcores(code)
     return Report(chip, launch, resources, held, shared, table, products, flop, moved)
+
+
+class Held(NamedTuple):
+    """What `held` finds: as the attributes of a `Report` by these names."""
+
+    launch: Launch
+    resources: cubin.Resources
+    shared: int
+    occupancy: Occupancy
+
+
+def held(sch: Any, gpu: str = "H200") -> Held:
+    """What a kernel takes of a GPU, without what it moves: that part of `report`.
+
+    >>> held(d2ltvm.schedules.matmul_warps(1000, 1000, 1000)).occupancy.blocks
+    1
+
+    Args:
+        sch, gpu: as for `report`.
+
+    Raises:
+        ValueError: as for `report`.
+    """
+    _, _, lowered, code = _compiled(sch, chips.chip(gpu))
+    return _held(gpu, lowered, code)
+
+
+def _compiled(
+    sch: Any, chip: chips.Chip, config: dict[str, Any] | None = None
+) -> tuple[Any, str, Lowered, bytes]:
+    """A kernel's module, the architecture it is compiled for, and what comes of it."""
+    mod = lowering.as_module(sch)
+    arch = lowering.architecture(mod, chip.capability)
+    lowered = lowering.lower(mod, devices.as_target(arch), config)
+    return mod, arch, lowered, cubin.compile_cubin(lowered.source, arch)
+
+
+def _held(gpu: str, lowered: Lowered, code: bytes) -> Held:
+    (launch,), (resources,) = lowered.launches, cubin.resources(code).values()
+    shared = resources.shared + launch.shared
+    threads = math.prod(launch.block)
+    fit = occupancy(gpu, threads, resources.registers, shared, launch.grid)
+    return Held(launch, resources, shared, fit)
 
 
 def attainable(gpu: str, intensity: float, sms: int | None = None) -> float:

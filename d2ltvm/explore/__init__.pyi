@@ -4,4 +4,10 @@ from .figures import banks as banks, coalescing as coalescing, swizzle as swizzl
 from .shapes import broadcast as broadcast, window as window
 from .cards import run as run, your_gpu as your_gpu
 from .tensorcores import ring as ring
+from .tiles import (
+    conv_tiles as conv_tiles,
+    hierarchy as hierarchy,
+    latency as latency,
+    waves as waves,
+)
 from .widget import Explorer as Explorer

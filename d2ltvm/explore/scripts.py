@@ -4,18 +4,22 @@ A page opened from the disk may load scripts and no modules, so the modules that
 become one script. What they may use of the language is little: imports and exports by name.
 """
 
+import dataclasses
 import functools
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+from d2ltvm.compiler import cubin
 from d2ltvm.errors import MissingError
+from d2ltvm.system import chips
 
 FOLDER = Path(__file__).with_name("js")
 STYLE = Path(__file__).with_name("css") / "explore.css"
 _IMPORT = re.compile(r'^import\s*\{([^}]*)\}\s*from\s*"([^"]+)";\n', re.M)
 _EXPORT = re.compile(r"^export\s+((?:async\s+)?function\*?|const|class)\s+(\w+)", re.M)
+_DATA = re.compile(r'JSON\.parse\("\{\{(\w+)\}\}"\)')
 _COMMENT = re.compile(r"^\s*/\*\*.*?\*/\n", re.M | re.S)
 
 
@@ -60,12 +64,21 @@ def _wrapped(path: Path, order: list[Path]) -> str:
         number = order.index((path.parent / match[2]).resolve())
         return f"const {{{match[1].replace(' as ', ': ')}}} = m{number};\n"
 
-    body = _IMPORT.sub(constants, text)
+    body = _DATA.sub(lambda match: json.dumps(_data()[match[1]]), _IMPORT.sub(constants, text))
     names = [name for _, name in _EXPORT.findall(body)]
     body = _EXPORT.sub(r"\1 \2", body)
     if wrong := re.search(r"^(import|export)\b.*", body, re.M):
         raise ValueError(f"{path.name}: {wrong[0]!r}; expected imports and exports by name")
     return f"const m{order.index(path)} = (() => {{\n{body}return {{{', '.join(names)}}};\n}})();\n"
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    """What the package knows, for modules that say `JSON.parse("{{name}}")`."""
+    return {
+        "chips": {name: dataclasses.asdict(chip) for name, chip in chips.CHIPS.items()},
+        "reserved_shared": cubin.RESERVED_SHARED,
+    }
 
 
 class Engine:

@@ -2,8 +2,12 @@
 import { banks } from "./banks.js";
 import { broadcasting } from "./broadcast.js";
 import { coalescing } from "./coalescing.js";
+import { convTiles } from "./conv_tiles.js";
+import { hierarchy } from "./hierarchy.js";
+import { latency } from "./latency.js";
 import { ring } from "./ring.js";
 import { swizzle } from "./swizzle.js";
+import { waves } from "./waves.js";
 import { convolutionWindow } from "./window.js";
 
 /** @type {Record<string, import("../ui/figure.js").Explorer>} */
@@ -11,7 +15,11 @@ export const explorers = {
   banks,
   broadcast: broadcasting,
   coalescing,
+  conv_tiles: convTiles,
+  hierarchy,
+  latency,
   ring,
   swizzle,
+  waves,
   window: convolutionWindow,
 };

@@ -3,8 +3,12 @@ import { addresses } from "./bank_addresses.js";
 import { wavefronts } from "./banks.js";
 import { broadcast, broadcastBytes, source } from "./broadcast.js";
 import { requested, strided } from "./coalescing.js";
+import { occupancy } from "./occupancy.js";
 import { ringTimeline } from "./ring.js";
 import { ofRows, rowPlaces, swizzled } from "./swizzle.js";
+import { attainable, inFlight } from "./roofline.js";
+import { convTiling, productTiling } from "./tiling.js";
+import { deal } from "./waves.js";
 import { outSize, paddingProducts, pixelsUnder } from "./window.js";
 
 /** @type {Record<string, (...values: any[]) => any>} */
@@ -13,6 +17,7 @@ export const models = {
   broadcast, broadcastBytes, source,
   requested, strided,
   ofRows, rowPlaces, swizzled,
+  occupancy, attainable, inFlight, convTiling, productTiling, deal,
   outSize, paddingProducts, pixelsUnder,
   ringTimeline,
 };
