@@ -6,6 +6,7 @@ from typing import Any
 import tvm
 
 from d2ltvm.compiler.ir import find
+from d2ltvm.compiler.launches import calls
 from d2ltvm.system.chips import CHIPS
 
 # Limits of every NVIDIA GPU since compute capability 5.0. Source: CUDA C++ Programming Guide,
@@ -51,7 +52,7 @@ def host(main: Any) -> None:
     Args:
         main: the host function, after it was split from the kernels.
     """
-    if not launches(main):
+    if not calls(main):
         raise unbound()
     for store in find(main.body, "BufferStore"):
         raise ValueError(
@@ -71,11 +72,6 @@ def host(main: Any) -> None:
                 "kernels: move its stage under a loop that is bound to blocks, by compute_at or "
                 "reverse_compute_at"
             )
-
-
-def launches(main: Any) -> list[Any]:
-    """The calls of a host function that launch kernels."""
-    return [c for c in find(main.body, "Call") if c.op.name == "tirx.call_ffi_kernel"]
 
 
 def unbound() -> ValueError:

@@ -9,7 +9,6 @@ from typing import Any
 
 import tvm
 
-from d2ltvm.compiler import checks
 from d2ltvm.compiler.ir import find
 
 DEPENDENT = "tirx.use_programtic_dependent_launch"  # of a launch; the spelling is TVM's
@@ -99,18 +98,18 @@ class Lowered:
         return str(imports[0].inspect_source() if imports else mod.inspect_source("ll"))
 
 
-def read(
-    mod: Any, target: Any, static_kib: int | None = checks.STATIC_SHARED_KIB
-) -> tuple[tuple[Launch, ...], tuple[Param, ...], dict[str, Any]]:
+Parts = tuple[tuple[Launch, ...], tuple[Param, ...], dict[str, Any]]
+
+
+def read(mod: Any) -> Parts:
     """Launches, temporaries, and kernels by name, of a module whose host and device are apart."""
-    if target.kind.name != "llvm":
-        checks.host(mod["main"])
     launches, temporaries = _read_host(mod["main"])
-    kernels = {launch.name: mod[launch.name] for launch in launches}
-    for launch in launches:
-        checks.limits(launch)
-        checks.shared(launch, kernels[launch.name], target, static_kib)
-    return launches, temporaries, kernels
+    return launches, temporaries, {launch.name: mod[launch.name] for launch in launches}
+
+
+def calls(main: Any) -> list[Any]:
+    """The calls of a host function that launch kernels."""
+    return [c for c in find(main.body, "Call") if c.op.name == "tirx.call_ffi_kernel"]
 
 
 def _read_host(main: Any) -> tuple[tuple[Launch, ...], tuple[Param, ...]]:
@@ -121,8 +120,7 @@ def _read_host(main: Any) -> tuple[tuple[Launch, ...], tuple[Param, ...]]:
         for d in find(main.body, "DeclBuffer")
         if getattr(getattr(d.data, "op", None), "name", "") == "tirx.buffer_data"
     }
-    calls = checks.launches(main)
-    return tuple(_read_launch(call, views) for call in calls), temporaries
+    return tuple(_read_launch(call, views) for call in calls(main)), temporaries
 
 
 def _temporary(buffer: Any) -> Param:

@@ -8,7 +8,7 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from d2ltvm.compiler import bounds, checks, names
 from d2ltvm.compiler.ir import find
-from d2ltvm.compiler.launches import Lowered, Param, read, read_tensor_maps
+from d2ltvm.compiler.launches import Lowered, Param, Parts, read, read_tensor_maps
 from d2ltvm.errors import MissingError
 from d2ltvm.system import devices
 
@@ -59,12 +59,23 @@ def lower(
             executable = tvm.compile(mod, target=target, tir_pipeline=PIPELINE if warp else "s_tir")
         except Exception as error:
             if capture.mod:  # too much of something is said better here than by the CUDA compiler
-                read(capture.mod, target, static_kib)
+                _checked(capture.mod, target, static_kib)
             raise _explained(error) from error
-    launches, temporaries, kernels = read(capture.mod, target, static_kib)
+    launches, temporaries, kernels = _checked(capture.mod, target, static_kib)
     if warp:
         kernels = {n: _lower_warp_memory(tvm.IRModule({n: f}))[n] for n, f in kernels.items()}
     return Lowered(executable, params, launches, temporaries, kernels)
+
+
+def _checked(mod: Any, target: Any, static_kib: int | None = checks.STATIC_SHARED_KIB) -> Parts:
+    """What a module launches whose host and device are apart, or a ValueError if no GPU can."""
+    if target.kind.name != "llvm":
+        checks.host(mod["main"])
+    launches, temporaries, kernels = read(mod)
+    for launch in launches:
+        checks.limits(launch)
+        checks.shared(launch, kernels[launch.name], target, static_kib)
+    return launches, temporaries, kernels
 
 
 def is_tile_kernel(mod: Any) -> bool:
@@ -97,7 +108,7 @@ def _lower_tile_kernel(mod: Any, target: Any, config: dict[str, Any]) -> Lowered
     with tvm.transform.PassContext(config=config, instruments=[capture]):
         executable = tvm.compile(mod, target=target, tir_pipeline="tirx")
     maps = read_tensor_maps(capture.mod["main"])
-    return Lowered(executable, parameters(mod), *read(capture.mod, target), maps)
+    return Lowered(executable, parameters(mod), *_checked(capture.mod, target), maps)
 
 
 PIPELINE = "d2ltvm"  # TVM's, with the pass below in place of its LowerWarpMemory
