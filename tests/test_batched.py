@@ -229,15 +229,15 @@ def test_conflicts_of_fragment_loads():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: MMA(16, 512, 256, 14, 3, 1, 1), "batch is 16; a multiple of the tile, 128"),
-        (lambda: WMMA(256, 512, 16, 14, 3, 1, 1), "ic is 16; a multiple of the tile, 32"),
-        (lambda: WMMA(256, 512, 33, 14, 3, 1, 1), "ic is 33; a multiple of the tile, 32"),
-        (lambda: WMMA(256, 512, 32, 14, 1, stages=2), "stages is 2; 1 to 1, the rounds"),
+        (lambda: MMA(16, 512, 256, 14, 3, 1, 1), "batch is 16; expected a multiple of the tile"),
+        (lambda: WMMA(256, 512, 16, 14, 3, 1, 1), "ic is 16; expected a multiple of the tile, 32"),
+        (lambda: WMMA(256, 512, 33, 14, 3, 1, 1), "ic is 33; expected a multiple of the tile, 32"),
+        (lambda: WMMA(256, 512, 32, 14, 1, stages=2), "stages is 2; expected 1 to 1, the rounds"),
         (
             lambda: MMA(256, 512, 256, 14, 3, stages=2),
             "depth is 2, stages 2; expected 2 and 3 or more with ahead",
         ),
-        (lambda: schedules.hwcn_blocks(256, 512, 100, 14, 3), "ic is 100; a multiple"),
+        (lambda: schedules.hwcn_blocks(256, 512, 100, 14, 3), "ic is 100; expected a multiple"),
     ],
 )
 def test_tiles_that_do_not_fit_are_named(call, message):

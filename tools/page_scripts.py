@@ -10,6 +10,7 @@ import shutil
 
 import book
 from d2ltvm.explore import kernels, scripts
+from d2ltvm.system import files
 
 FOLDER = book.ROOT / "book" / "_static" / "explore"
 
@@ -17,7 +18,7 @@ FOLDER = book.ROOT / "book" / "_static" / "explore"
 def main() -> None:
     """Write all of them anew."""
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / "explore.js").write_text(scripts.bundle("page.js"))
+    files.write(FOLDER / "explore.js", scripts.bundle("page.js"))
     shutil.copy(scripts.STYLE, FOLDER / "explore.css")
     kernels.write(FOLDER.parent / "kernels")
 
