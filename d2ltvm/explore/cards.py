@@ -1,5 +1,6 @@
 """Kernels that run on the reader's own GPU, in the page or in the notebook."""
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +46,8 @@ class Card:
     @property
     def kernels(self) -> dict[str, Any]:
         """All shaders that it may run: a notebook has no scripts to load them from."""
-        return {name: kernels.launches(name) for name in (*self.needs, *CEILINGS)} | self.own
+        needed = (*self.needs, *CEILINGS)
+        return {name: json.loads(kernels.stored(name)) for name in needed} | self.own
 
 
 def run(sch: Any, tensors: Sequence[Any] | None = None) -> Card:

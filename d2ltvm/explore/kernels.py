@@ -4,6 +4,7 @@ A page has only what a card shows before anything runs. The shaders of a kernel 
 their own, which the page loads when the reader asks for it: `book/_static/kernels/NAME.js`.
 """
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -91,10 +92,15 @@ def launch(shader: Shader) -> dict[str, Any]:
     }
 
 
-def script(name: str) -> str:
-    """The script that brings a kernel's shaders into a page; from the cache where it can be."""
+def stored(name: str) -> str:
+    """What `launches` tells, as JSON; from the cache where it can be."""
     key = ("page kernel", name, _sources(), cache.package_versions("apache-tvm", "apache-tvm-ffi"))
-    return cache.remember(lambda: _script(name).encode(), *key).decode()
+    return cache.remember(lambda: _json(launches(name)).encode(), *key).decode()
+
+
+def script(name: str) -> str:
+    """The script that brings a kernel's shaders into a page."""
+    return f'(self.d2lKernels = self.d2lKernels || {{}})["{name}"] = {stored(name)};\n'
 
 
 def write(folder: Path) -> list[Path]:
@@ -108,9 +114,8 @@ def write(folder: Path) -> list[Path]:
     return paths
 
 
-def _script(name: str) -> str:
-    told = json.dumps(launches(name), ensure_ascii=False, separators=(",", ":"))
-    return f'(self.d2lKernels = self.d2lKernels || {{}})["{name}"] = {told};\n'
+def _json(told: dict[str, Any]) -> str:
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
 
 
 def _at_size(of: Kernel, size: Size) -> dict[str, Any]:
@@ -192,6 +197,7 @@ def _speed(record: Record, at: Recorded, operation: Operation, named: dict[str, 
     return value * scale[record.unit]
 
 
+@functools.cache
 def _sources() -> str:
     """What the shaders follow from, but for TVM: the text of the package's own modules."""
     paths = (path for folder in SOURCES for path in sorted((PACKAGE / folder).rglob("*.py")))
