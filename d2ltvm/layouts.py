@@ -3,9 +3,10 @@
 In NumPy, so that kernels can be followed without a GPU.
 
 A warp: the instruction `mma.m16n8k16` computes D = A B + C for matrices of 16 x 16, 16 x 8 and
-16 x 8, with elements spread over the registers of 32 lanes. Source: PTX ISA, "Matrix Fragments for
-mma.m16n8k16 with floating point type". CUDA's wmma, for 16 x 16 x 16, does not say how it spreads
-them; for sm_80 and sm_90 it compiles to the same instruction.
+16 x 8, with elements spread over the registers of 32 lanes. Sources: PTX ISA, "Matrix Fragments
+for mma.m16n8k16 with floating point type", and "ldmatrix", which loads them. CUDA's wmma, for
+16 x 16 x 16, does not say how it spreads them; for sm_80 and sm_90 it compiles to the same
+instruction.
 
 A warpgroup: Hopper's `wgmma`, and TMA, which copies boxes and swizzles their rows. Sources: PTX
 ISA, "Tensors" for boxes and swizzling, "Register Fragments for wgmma" for registers.
@@ -57,14 +58,53 @@ def swizzle_32b(i: Index, j: Index) -> Index:
 _LANES = {"matrix_a": lane_a, "matrix_b": lane_b, "accumulator": lane_c}
 
 
+def fragment(i: Index, j: Index, kind: str) -> tuple[Index, Index]:
+    """Lane and register of element (i, j) of a fragment of 16 x 16, as wmma has them.
+
+    >>> fragment(8, 3, "matrix_a"), fragment(8, 3, "matrix_b"), fragment(8, 11, "matrix_b")
+    ((1, 3), (12, 2), (12, 6))
+
+    Of B and C, columns from 8 on are a second matrix of mma's, in the next four registers.
+
+    Args:
+        i, j: 0 to 15; also arrays.
+        kind: 'matrix_a', 'matrix_b' or 'accumulator'.
+    """
+    lane, register = _LANES[kind](i, j)
+    return lane, register if kind == "matrix_a" else register + j // 8 * 4
+
+
 @functools.lru_cache
 def _places(kind: str, registers: int) -> tuple[Array, Array]:
     """Lanes and registers of a matrix' elements, each of its shape."""
-    shape = (16, 16 if registers == 8 else 8)
-    i, j = np.indices(shape)
-    lane, register = _LANES[kind](i, j)
-    # Of B and C, columns from 8 on are a second matrix, in the next four registers.
-    return lane, register if kind == "matrix_a" else register + j // 8 * 4
+    i, j = np.indices((16, 16 if registers == 8 else 8))
+    return fragment(i, j, kind)
+
+
+def ldmatrix_row(lane: Index) -> tuple[Index, Index]:
+    """Where the 8 elements begin whose address a lane gives to `ldmatrix`: row and column.
+
+    >>> ldmatrix_row(9), ldmatrix_row(25)
+    ((9, 0), (9, 8))
+
+    The instruction loads 1, 2 or 4 matrices of 8 x 8. Lane l gives the address of row l mod 8 of
+    matrix l / 8. Here they are a tile of 16 x 16, two below each other and then two beside them.
+    """
+    return lane % 16, lane // 16 * 8
+
+
+def ldmatrix_lane(i: Index, j: Index, trans: bool = False) -> tuple[Index, Index]:
+    """Lane and register that `ldmatrix` puts element (i, j) of such a tile into.
+
+    >>> ldmatrix_lane(8, 3), ldmatrix_lane(8, 3, trans=True)
+    ((1, 3), (12, 2))
+
+    Args:
+        i, j: 0 to 15; also arrays.
+        trans: whether each matrix of 8 x 8 is transposed on the way.
+    """
+    row, column = (j % 8, i % 8) if trans else (i % 8, j % 8)
+    return row * 4 + column // 2, (j // 8 * 2 + i // 8) * 2 + column % 2
 
 
 def gather(registers: Array, kind: str) -> Array:

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -150,6 +151,26 @@ def ring(rng: np.random.Generator) -> list[Any]:
     kinds = list(ring_timeline.BROKEN)
     broken = "nothing" if rng.random() < 0.15 else kinds[rng.integers(len(kinds))]
     return [*given, int(rng.integers(1, 4)) * unit, broken]
+
+
+def element(rng: np.random.Generator) -> list[Any]:
+    """Of an operand of a warp's or a warpgroup's instruction."""
+    what = str(rng.choice([*HOLDERS]))
+    rows, columns = {"sums": (64, 256), "mma_b": (16, 8), "mma_c": (16, 8)}.get(what, (16, 16))
+    return [what, int(rng.integers(rows)), int(rng.integers(columns))]
+
+
+HOLDERS: dict[str, Callable[..., Any]] = {
+    "mma_a": layouts.lane_a,
+    "mma_b": layouts.lane_b,
+    "mma_c": layouts.lane_c,
+    "wmma_a": functools.partial(layouts.fragment, kind="matrix_a"),
+    "wmma_b": functools.partial(layouts.fragment, kind="matrix_b"),
+    "wmma_c": functools.partial(layouts.fragment, kind="accumulator"),
+    "ldmatrix": layouts.ldmatrix_lane,
+    "ldmatrix_trans": functools.partial(layouts.ldmatrix_lane, trans=True),
+    "sums": layouts.accumulator,
+}
 
 
 def timeline(*given: Any) -> dict[str, Any]:
@@ -309,6 +330,13 @@ CASES = {
     "outSize": Case(convolution, out_size),
     "paddingProducts": Case(convolution, padding_products),
     "pixelsUnder": Case(convolution, pixels_under),
+    "givenRow": Case(
+        lambda rng: [int(rng.integers(32))], lambda lane: [*layouts.ldmatrix_row(lane)]
+    ),
+    "holder": Case(element, lambda what, i, j: [*HOLDERS[what](i, j)]),
+    "place": Case(
+        lambda rng: [int(rng.integers(256)), int(rng.integers(64))], layouts.swizzle_128b
+    ),
     "ringTimeline": Case(ring, timeline),
     "wavefronts": Case(request, wavefronts, lambda result: result["passes"]),
 }

@@ -3,7 +3,7 @@
 from .figures import banks as banks, coalescing as coalescing, swizzle as swizzle
 from .shapes import broadcast as broadcast, window as window
 from .cards import run as run, your_gpu as your_gpu
-from .tensorcores import ring as ring
+from .tensorcores import fragments as fragments, ring as ring
 from .tiles import (
     conv_tiles as conv_tiles,
     hierarchy as hierarchy,

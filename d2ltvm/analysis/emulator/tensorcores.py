@@ -81,14 +81,16 @@ class Warps(Block):
         offset: Node,
     ) -> None:
         memory, start = self._pointer(pointer)
-        rows = (start + self.value(offset)).reshape(-1, int(number.value), 8, 1)
+        # Of one matrix or two, the first 8 or 16 lanes give the addresses.
+        many = int(number.value)
+        given = (start + self.value(offset)).reshape(-1, 32)[:, : 8 * many]
+        rows = given.reshape(-1, many, 8, 1)
         matrices = memory[rows + np.arange(8)]  # warps, matrices, rows, columns
         if turned.value:
             matrices = matrices.swapaxes(2, 3)
         # A lane receives two neighbours of a row: lane 4 r + c has elements 2 c and 2 c + 1.
         parts = matrices.reshape(len(matrices), -1, 32, 2).swapaxes(1, 2)
-        many = 2 * int(number.value)
-        self._registers(data, first, many)[...] = parts.reshape(len(parts), 32, many)
+        self._registers(data, first, 2 * many)[...] = parts.reshape(len(parts), 32, 2 * many)
 
     def _mma(
         self,

@@ -5,6 +5,7 @@ import { coalescing } from "./coalescing.js";
 import { convTiles } from "./conv_tiles.js";
 import { hierarchy } from "./hierarchy.js";
 import { latency } from "./latency.js";
+import { fragments } from "./fragments.js";
 import { ring } from "./ring.js";
 import { swizzle } from "./swizzle.js";
 import { waves } from "./waves.js";
@@ -18,6 +19,7 @@ export const explorers = {
   conv_tiles: convTiles,
   hierarchy,
   latency,
+  fragments,
   ring,
   swizzle,
   waves,

@@ -4,6 +4,7 @@ import { wavefronts } from "./banks.js";
 import { broadcast, broadcastBytes, source } from "./broadcast.js";
 import { requested, strided } from "./coalescing.js";
 import { occupancy } from "./occupancy.js";
+import { givenRow, holder, place } from "./fragments.js";
 import { ringTimeline } from "./ring.js";
 import { ofRows, rowPlaces, swizzled } from "./swizzle.js";
 import { attainable, inFlight } from "./roofline.js";
@@ -19,5 +20,5 @@ export const models = {
   ofRows, rowPlaces, swizzled,
   occupancy, attainable, inFlight, convTiling, productTiling, deal,
   outSize, paddingProducts, pixelsUnder,
-  ringTimeline,
+  givenRow, holder, place, ringTimeline,
 };
