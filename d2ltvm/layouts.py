@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from d2ltvm.errors import shown
+
 Array = npt.NDArray[Any]
 Index = Any  # an integer, an array of them, or an expression of TVM's
 
@@ -113,7 +115,18 @@ def gather(registers: Array, kind: str) -> Array:
     Args:
         registers: an array; 8 elements a lane are a matrix of 16 x 16, 4 one of 16 x 8.
         kind: 'matrix_a', 'matrix_b' or 'accumulator'.
+
+    Raises:
+        TypeError: `registers` is no NumPy array.
+        ValueError: it has another shape, or `kind` is none of these.
     """
+    _check_array("registers", registers)
+    if not isinstance(kind, str) or kind not in _LANES:
+        raise ValueError(f"kind is {shown(kind)}; expected one of {', '.join(_LANES)}")
+    counts = (8,) if kind == "matrix_a" else (4, 8)
+    if registers.ndim != 3 or registers.shape[1] != 32 or registers.shape[2] not in counts:
+        many = " or ".join(map(str, counts))
+        raise ValueError(f"registers has shape {registers.shape}; expected (warps, 32, {many})")
     lane, register = _places(kind, registers.shape[-1])
     return registers[:, lane, register]
 
@@ -142,7 +155,13 @@ def box(tensor: Array, corner: Sequence[int], shape: Sequence[int]) -> Array:
 
     Returns:
         An array of `shape`.
+
+    Raises:
+        TypeError: `tensor` is no NumPy array.
+        ValueError: `corner` or `shape` does not have an integer for each of its axes.
     """
+    _check_array("tensor", tensor)
+    corner, shape = _each("corner", corner, tensor), _each("shape", shape, tensor, 0)
     inside = tuple(
         slice(max(0, first), max(0, first + size))
         for first, size in zip(corner, shape, strict=True)
@@ -155,12 +174,30 @@ def box(tensor: Array, corner: Sequence[int], shape: Sequence[int]) -> Array:
 
 
 def put(tensor: Array, corner: Sequence[int], values: Array) -> None:
-    """Store a box as TMA does: what is outside of the tensor is left out."""
+    """Store a box as TMA does: what is outside of the tensor is left out.
+
+    Raises:
+        TypeError: `tensor` or `values` is no NumPy array.
+        ValueError: `corner` does not have an integer for each axis, or `values` other axes.
+    """
+    _check_array("tensor", tensor)
+    _check_array("values", values)
+    corner = _each("corner", corner, tensor)
+    if values.ndim != tensor.ndim or not np.can_cast(values.dtype, tensor.dtype, "same_kind"):
+        raise ValueError(
+            f"values is {values.dtype} of shape {values.shape}; expected "
+            f"{tensor.ndim} axes of what {tensor.dtype} holds"
+        )
     slices = [
-        (slice(max(0, first), min(first + size, most)), slice(max(0, -first), max(0, most - first)))
+        (_part(first, size, most), slice(max(0, -first), max(0, most - first)))
         for first, size, most in zip(corner, values.shape, tensor.shape, strict=True)
     ]
     tensor[tuple(there for there, _ in slices)] = values[tuple(here for _, here in slices)]
+
+
+def _part(first: int, size: int, most: int) -> slice:
+    """What of `size` places from `first` on is among the first `most`: maybe nothing."""
+    return slice(max(0, first), max(0, min(first + size, most)))
 
 
 def swizzle_128b(row: Index, column: Index) -> Index:
@@ -258,9 +295,38 @@ def _matrix(rows: int, start: int) -> Array:
 
 
 def tiles(values: Array) -> Array:
-    """A tile with rows of 64 float16 as it lies in shared memory, one-dimensional."""
+    """A tile with rows of 64 float16 as it lies in shared memory, one-dimensional.
+
+    Raises:
+        TypeError: `values` is no NumPy array.
+        ValueError: its rows have another length, or they are not whole groups of eight.
+    """
+    _check_array("values", values)
+    if not values.ndim or values.shape[-1] != ROW or not values.size or values.size % (8 * ROW):
+        raise ValueError(
+            f"values has shape {values.shape}; expected rows of {ROW}, a multiple of eight of them"
+        )
     rows = values.reshape(-1, ROW)
     row, column = np.indices(rows.shape)
     memory = np.empty(math.prod(values.shape), values.dtype)
     memory[swizzle_128b(row, column)] = rows
     return memory
+
+
+def _check_array(name: str, value: Any) -> None:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name} is a {type(value).__name__}; expected a NumPy array")
+
+
+def _each(name: str, values: Any, tensor: Array, least: int | None = None) -> list[int]:
+    """An integer for each axis of a tensor."""
+
+    def fine(n: Any) -> bool:
+        whole = isinstance(n, int | np.integer) and not isinstance(n, bool)
+        return whole and (least is None or n >= least)
+
+    as_many = isinstance(values, tuple | list) and len(values) == tensor.ndim
+    if not as_many or not all(map(fine, values)):
+        wanted = f"{tensor.ndim} integers" + ("" if least is None else f" from {least}")
+        raise ValueError(f"{name} is {shown(values)}; expected {wanted}, one for each axis")
+    return [int(n) for n in values]

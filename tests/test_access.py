@@ -302,7 +302,7 @@ def test_of_several_owners_it_is_the_first():
 
 def test_touched_names_what_is_wrong():
     sch = schedules.one_thread_each(64)
-    with pytest.raises(ValueError, match="tensor is 'D'; the kernel takes A, B, C"):
+    with pytest.raises(ValueError, match="tensor is 'D'; expected one of A, B, C"):
         d2ltvm.touched(sch, "D")
     with pytest.raises(ValueError, match="no such access to A"):
         d2ltvm.touched(sch, "A", "write")
@@ -325,7 +325,9 @@ def test_totals_and_table():
 
 @pytest.mark.parametrize("number", [1, -1, 0.5, "0"])
 def test_a_request_that_is_not_there_is_named(number):
-    with pytest.raises(ValueError, match=r"there is no read .* of 'A'; there are: read A"):
+    with pytest.raises(
+        ValueError, match=r"tensor is 'A', kind 'read', .*; expected one that is there: read A"
+    ):
         d2ltvm.warp_request(schedules.one_thread_each(64), "A", number=number)
 
 

@@ -6,6 +6,7 @@ D2LTVM_FUZZ_INPUTS says how many.
 
 import time
 
+import fuzz_analysis
 import fuzz_compute
 import fuzz_schedules
 import fuzzing
@@ -14,7 +15,7 @@ import pytest
 
 import d2ltvm
 
-GROUPS = {**fuzz_compute.GROUPS, **fuzz_schedules.GROUPS}
+GROUPS = {**fuzz_compute.GROUPS, **fuzz_schedules.GROUPS, **fuzz_analysis.GROUPS}
 ALL = sum(GROUPS.values())
 
 

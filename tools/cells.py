@@ -26,6 +26,7 @@ from d2ltvm.errors import MissingError
 
 FOLDERS = ("schedules", "hopper")
 FROM = re.compile(r"# From (.+)\.")
+CHECKS = re.compile(r"^@(checked|with_plain_arguments)\n", re.M)  # of arguments, by their types
 Definition = ast.FunctionDef | ast.ClassDef
 
 
@@ -114,7 +115,7 @@ def untyped(text: str) -> str:
     A function that TVM reads, with a decorator such as `@T.prim_func`, keeps its types, which are
     part of the kernel.
     """
-    text = text.removeprefix("@checked\n")  # what holds arguments to their types
+    text = CHECKS.sub("", text)
     source, tree = text.encode(), ast.parse(text)
     starts = [0, *itertools.accumulate(len(line) + 1 for line in source.split(b"\n"))]
     for start, end, new in sorted(cuts(tree), reverse=True):

@@ -8,6 +8,7 @@ import numpy as np
 
 from d2ltvm.analysis.coalescing import WARP
 from d2ltvm.compiler import cubin
+from d2ltvm.errors import shown
 from d2ltvm.system import chips
 
 # Registers are handed out to whole warps in pieces of 256, and warps to the four parts of an SM
@@ -86,7 +87,9 @@ def occupancy(
     blocks = limits[limit]
     waves = None
     if grid is not None:
-        given = np.atleast_1d(grid).tolist()
+        given = list(grid) if isinstance(grid, (tuple, list)) else [grid]
+        if not given:
+            raise ValueError(f"grid is {grid!r}; expected a number of blocks, or several")
         sizes = [_integer("grid", size, 1, None, chip.name) for size in given]
         waves = math.prod(sizes) / (blocks * chip.sms) if blocks else None
     return Occupancy(blocks, blocks * warps, blocks * warps * WARP / chip.max_threads, limit, waves)
@@ -94,9 +97,10 @@ def occupancy(
 
 def _integer(name: str, value: Any, low: int, high: int | None, gpu: str) -> int:
     """The value as an int of Python, which does not overflow."""
-    if not isinstance(value, (int, np.integer)) or value < low or (high and value > high):
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < low or (high and value > high):
         wanted = f"{low} to {high}" if high else f"{low} or more"
-        raise ValueError(f"{name} is {value!r}; expected an integer, {wanted} on {gpu}")
+        raise ValueError(f"{name} is {shown(value)}; expected an integer, {wanted} on {gpu}")
     return int(value)
 
 

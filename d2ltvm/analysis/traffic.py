@@ -17,6 +17,7 @@ from d2ltvm.analysis.accesses import Site, Walk
 from d2ltvm.analysis.coalescing import Array, Launched
 from d2ltvm.compiler import cubin, lowering
 from d2ltvm.compiler.launches import Lowered
+from d2ltvm.errors import shown
 from d2ltvm.system import devices
 
 Config = dict[str, Any] | None
@@ -269,10 +270,14 @@ def warp_request(sch: Any, tensor: str, kind: str = "read", number: int = 0) -> 
     """
     lowered = _as_written(sch)
     places = [(launched, site) for launched in _launched(lowered) for site in launched.walk.sites]
-    found = [(m, site) for m, site in places if (site.tensor, site.kind) == (tensor, kind)]
-    if not (isinstance(number, (int, np.integer)) and 0 <= number < len(found)):
+    wanted = (tensor, kind) if isinstance(tensor, str) and isinstance(kind, str) else None
+    found = [(m, site) for m, site in places if (site.tensor, site.kind) == wanted]
+    if not (_is_integer(number) and 0 <= number < len(found)):
         names = ", ".join(sorted({f"{site.kind} {site.tensor}" for _, site in places}))
-        raise ValueError(f"there is no {kind} {number} of {tensor!r}; there are: {names}")
+        raise ValueError(
+            f"tensor is {shown(tensor)}, kind {shown(kind)}, number {shown(number)}; expected one "
+            f"that is there: {names}"
+        )
     return _dearest(*found[number])
 
 
@@ -398,15 +403,15 @@ def _of_block(
     _one_of("kind", kind, ("read", "write"))
     lowered = _as_written(sch)
     params = {p.name: p for p in lowered.params}
-    if tensor not in params:
-        raise ValueError(f"tensor is {tensor!r}; the kernel takes {', '.join(params)}")
+    if not isinstance(tensor, str) or tensor not in params:
+        raise ValueError(f"tensor is {shown(tensor)}; expected one of {', '.join(params)}")
     found: list[tuple[Array, Array]] = []
     for launched in _launched(lowered):
         grid = launched.launch.grid
-        if np.shape(block) != (3,) or any(
-            b not in range(g) for b, g in zip(block, grid, strict=True)
-        ):
-            raise ValueError(f"block is {block}; expected three integers below those of {grid}")
+        if not _is_block(block, grid):
+            raise ValueError(
+                f"block is {shown(block)}; expected three integers below those of {grid}"
+            )
         for site in launched.walk.sites:
             if (site.tensor, site.kind) == (tensor, kind):
                 found += launched.addresses(site, block)
@@ -416,8 +421,20 @@ def _of_block(
 
 
 def _one_of(name: str, value: str, expected: tuple[str, ...]) -> None:
-    if value not in expected:
-        raise ValueError(f"{name} is {value!r}; expected {' or '.join(map(repr, expected))}")
+    if not isinstance(value, str) or value not in expected:
+        raise ValueError(f"{name} is {shown(value)}; expected {' or '.join(map(repr, expected))}")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _is_block(block: Any, grid: tuple[int, ...]) -> bool:
+    """Whether three numbers are those of a block in a grid."""
+    if not isinstance(block, (tuple, list, np.ndarray)) or np.ndim(np.array(block, object)) != 1:
+        return False
+    few = len(block) == len(grid) and all(map(_is_integer, block))
+    return few and all(0 <= b < g for b, g in zip(block, grid, strict=True))
 
 
 def _requests(launched: Launched, site: Site) -> Iterator[Request]:

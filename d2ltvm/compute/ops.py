@@ -244,6 +244,16 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def as_number(name: str, value: Any) -> float:
+    """`value` as a Python float, or a ValueError where it is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ValueError(f"{name} is {shown(value)}; expected a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is {shown(value)}; expected one that a float holds") from None
+
+
 def _is_whole(value: Any, least: int) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 

@@ -17,8 +17,17 @@ from tvm.script import tirx as T
 
 from d2ltvm.compute.convolution import conv_out_size
 from d2ltvm.compute.ops import schedule
+from d2ltvm.errors import shown
 from d2ltvm.hopper.implicit import ConvTile, locate
-from d2ltvm.hopper.planning import DEPTH, ROWS, ConvPlan, Tile, plan_conv
+from d2ltvm.hopper.planning import (
+    DEPTH,
+    ROWS,
+    ConvPlan,
+    Tile,
+    check_columns,
+    plan_conv,
+    with_plain_arguments,
+)
 from d2ltvm.hopper.tiles import encode_descriptor, shared_tile, tma_load, tma_store
 
 LARGEST = 2.0**15  # float16 ends at 65504
@@ -34,8 +43,10 @@ def power_of_two(values: Any) -> float:
     ends. What is 2**29 times smaller than it begins to lose bits of its low part.
 
     Raises:
-        ValueError: a value is infinite or NaN.
+        ValueError: a value is infinite or NaN, or there is no array of them.
     """
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
+        raise ValueError(f"values is {shown(values)}; expected a NumPy array of numbers")
     most = float(np.max(np.abs(values), initial=0))
     if not np.isfinite(most):
         raise ValueError(f"the largest of values is {most}; expected a finite one")
@@ -44,6 +55,7 @@ def power_of_two(values: Any) -> float:
 
 
 # From hopper/float32.
+@with_plain_arguments
 def split(shape: tuple[int, ...], scale: float) -> Any:
     """A schedule that splits float32 into two float16: out[0] + out[1] = scale * x.
 
@@ -86,6 +98,7 @@ def split(shape: tuple[int, ...], scale: float) -> Any:
 
 
 # From hopper/float32.
+@with_plain_arguments
 def conv_float32(
     batch: int,
     oc: int,
@@ -240,8 +253,7 @@ def plan_float32(
     """`plan_conv` for pairs of tiles, and sums kept twice: of 128 columns at most."""
     if columns is None:
         columns = min(128, plan_conv(shape, sms, tile).columns)
-    if columns not in (64, 128):
-        raise ValueError(f"columns is {columns!r}; expected 64 or 128")
+    check_columns(columns, (64, 128))
     options = {"on_demand": False, "pieces": 2, "itemsize": 4, **options}
     return plan_conv(shape, sms, tile, columns, parts=parts, **options)
 

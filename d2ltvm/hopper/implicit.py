@@ -11,6 +11,7 @@ from d2ltvm.hopper.planning import (
     ROWS,
     ConvPlan,
     plan_conv,
+    with_plain_arguments,
 )
 from d2ltvm.hopper.tile_scheduler import TileScheduler
 from d2ltvm.hopper.tiles import (
@@ -96,6 +97,7 @@ def locate(tile, index, plan):
 
 
 # From hopper/implicit.
+@with_plain_arguments
 def conv_nhwc(
     batch: int,
     oc: int,

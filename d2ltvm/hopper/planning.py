@@ -4,15 +4,25 @@ What is chosen here was measured; the kernels are in `product`, `implicit` and `
 """
 
 import functools
+import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
 
 from d2ltvm.compute.convolution import conv_out_size
+from d2ltvm.compute.ops import as_number, as_shape
+from d2ltvm.errors import shown
 from d2ltvm.system.chips import sm_count
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 ROWS = 128  # of a tile: 64 for each of two consumer warpgroups, which is what wgmma takes
+MOST = 2**31 - 2 * ROWS  # rows, which stay in 32 bits when they are rounded up to tiles
 DEPTH = 64  # of a tile: 64 float16 are 128 bytes, the longest row that TMA can swizzle
 SHARED = 227 * 1024  # bytes that a block can have. Source: CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability".
@@ -151,9 +161,11 @@ def plan_conv(
         shape = shape._replace(batch=shape.batch * shape.n**2, n=1)
     tile = tile_pixels(shape.batch, shape.o, shape.s) if tile is None else check_pixels(tile, shape)
     boxes = count_tiles(shape.batch, shape.o, tile)
-    columns = tile_columns(boxes, shape.oc, sms) if columns is None else columns
+    columns = tile_columns(boxes, shape.oc, sms) if columns is None else _plain(columns)
     parts = (
-        tile_parts(columns, shape.k**2 * math.ceil(shape.ic / DEPTH)) if parts is None else parts
+        tile_parts(columns, shape.k**2 * math.ceil(shape.ic / DEPTH))
+        if parts is None
+        else _plain(parts)
     )
     stages = check_ring(columns, stages, parts, itemsize, pieces)
     if on_demand is None:
@@ -228,16 +240,45 @@ def group_size(down: int, most: int = 16) -> int:
 def check_integers(least: int = 1, **values: Any) -> None:
     """Refuse what is not an integer of at least `least`."""
     for name, value in values.items():
-        if not isinstance(value, Integral) or value < least:
+        if not is_integer(value) or value < least:
             expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
-            raise ValueError(f"{name} is {value!r}; expected {expected}")
+            raise ValueError(f"{name} is {shown(value)}; expected {expected}")
+        if value > MOST:
+            raise ValueError(f"{name} is {shown(value)}; expected at most {MOST:,}")
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer, of Python or of NumPy; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def with_plain_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """A kernel's function that takes NumPy's integers too, which TVM's parser does not.
+
+    A `shape` has to be one, and a `scale` a number.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def converting(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            how = {"shape": as_shape, "scale": as_number}.get(name)
+            bound.arguments[name] = how(name, value) if how else _plain(value)
+        return function(*bound.args, **bound.kwargs)
+
+    return converting
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def check_multiples(**sizes: Any) -> None:
     """Refuse sizes whose rows of float16 would not begin at 16 bytes, as TMA wants."""
     for name, size in sizes.items():
-        if not isinstance(size, Integral) or size < 8 or size % 8:
-            raise ValueError(f"{name} is {size!r}; expected a positive multiple of 8")
+        if not is_integer(size) or size < 8 or size % 8 or size > MOST:
+            raise ValueError(f"{name} is {shown(size)}; expected a positive multiple of 8")
 
 
 def check_sms(sms: int | None) -> int:
@@ -245,16 +286,18 @@ def check_sms(sms: int | None) -> int:
     if sms is None:
         return sm_count()
     check_integers(sms=sms)
-    return sms
+    return int(sms)
 
 
 def check_shape(shape: tuple[int, ...]) -> ConvShape:
     """The sizes of a convolution, checked."""
-    shape = ConvShape(*shape)
+    if not isinstance(shape, tuple | list) or not 5 <= len(shape) <= 7:
+        raise ValueError(f"shape is {shown(shape)}; expected batch, oc, ic, n, k, p and s")
+    shape = ConvShape(*map(_plain, shape))
     check_integers(batch=shape.batch, n=shape.n, k=shape.k, s=shape.s)
     check_multiples(oc=shape.oc, ic=shape.ic)
-    if not isinstance(shape.p, Integral) or not 0 <= shape.p < shape.k:
-        raise ValueError(f"p is {shape.p!r}; expected 0 to {shape.k - 1} with k = {shape.k}")
+    if not is_integer(shape.p) or not 0 <= shape.p < shape.k:
+        raise ValueError(f"p is {shown(shape.p)}; expected 0 to {shape.k - 1} with k = {shape.k}")
     conv_out_size(shape.n, shape.k, shape.p, shape.s)  # refuses a k that is too large
     return shape
 
@@ -262,14 +305,17 @@ def check_shape(shape: tuple[int, ...]) -> ConvShape:
 def check_pixels(tile: Tile, shape: ConvShape) -> Tile:
     """A tile's images, rows and columns, checked."""
     one = (ROWS, 1, 1)
-    sizes = len(tile) == 3 and all(isinstance(size, Integral) and size > 0 for size in tile)
-    if not sizes or math.prod(tile) != ROWS or tile[0] * tile[1] % 2:
+    three = isinstance(tile, tuple | list) and len(tile) == 3
+    sizes = three and all(is_integer(size) and size > 0 for size in tile)
+    if not sizes or math.prod(map(int, tile)) != ROWS or int(tile[0] * tile[1]) % 2:
         raise ValueError(
-            f"tile is {tile}; expected images, rows and columns, {ROWS} together, such as {one}"
+            f"tile is {shown(tile)}; expected images, rows and columns, {ROWS} together, such "
+            f"as {one}"
         )
-    if shape.s > 1 and tile != one:
-        raise ValueError(f"tile is {tile}; expected {one} with s = {shape.s}")
-    return tile
+    images, rows, columns = map(int, tile)
+    if shape.s > 1 and (images, rows, columns) != one:
+        raise ValueError(f"tile is {shown(tile)}; expected {one} with s = {shape.s}")
+    return images, rows, columns
 
 
 def tile_parts(columns: int, rounds: int) -> int:
@@ -278,6 +324,7 @@ def tile_parts(columns: int, rounds: int) -> int:
     In two, where they take the place of a slot that short sums need more. Measured: a product of
     2048 x 2048, 32 rounds, gains a percent; the layer of the book, 36 rounds, loses one.
     """
+    check_columns(columns)
     return 2 if columns == 256 and rounds <= 32 else 1
 
 
@@ -285,16 +332,24 @@ def check_ring(
     columns: int, stages: int | None, parts: int = 1, itemsize: int = 2, pieces: int = 1
 ) -> int:
     """The slots of a ring, checked; where None are given, as many as fit, up to eight."""
-    if columns not in (64, 128, 256):
-        raise ValueError(f"columns is {columns!r}; expected 64, 128 or 256")
+    check_columns(columns)
     boxes = columns * itemsize // 128  # of results, of 128 bytes a row
-    if not isinstance(parts, Integral) or parts < 1 or boxes % parts:
-        raise ValueError(f"parts is {parts!r}; expected a divisor of {boxes}")
+    if not is_integer(parts) or parts < 1 or boxes % parts:
+        raise ValueError(f"parts is {shown(parts)}; expected a divisor of {boxes}")
     slot = pieces * (ROWS + columns) * DEPTH * 2
     result = ROWS * columns * itemsize // parts
     most = (SHARED - 1024 - result) // slot
     if stages is None:
         return min(8, most)
-    if not isinstance(stages, Integral) or not 2 <= stages <= most:
-        raise ValueError(f"stages is {stages!r}; expected 2 to {most} with columns = {columns}")
-    return stages
+    if not is_integer(stages) or not 2 <= stages <= most:
+        raise ValueError(
+            f"stages is {shown(stages)}; expected 2 to {most} with columns = {columns}"
+        )
+    return int(stages)
+
+
+def check_columns(columns: Any, widths: tuple[int, ...] = (64, 128, 256)) -> None:
+    """Refuse a width of tiles that there is no kernel for."""
+    if not is_integer(columns) or columns not in widths:
+        *first, last = map(str, widths)
+        raise ValueError(f"columns is {shown(columns)}; expected {', '.join(first)} or {last}")

@@ -16,6 +16,7 @@ from d2ltvm.hopper.planning import (
     group_size,
     tile_columns,
     tile_parts,
+    with_plain_arguments,
 )
 from d2ltvm.hopper.tiles import (
     dependent_launch,
@@ -42,6 +43,7 @@ class ProductTile:
 
 
 # From hopper/product.
+@with_plain_arguments
 def matmul_nt(
     n: int,
     m: int,

@@ -7,9 +7,10 @@ Specifications per Compute Capability"; `Chip.sources` names them by their keys 
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from d2ltvm.errors import shown
 from d2ltvm.system import devices
 
 
@@ -101,11 +102,11 @@ def chip(name: str) -> Chip:
     Raises:
         ValueError: it is not one of `CHIPS`.
     """
-    words = re.split(r"[^A-Za-z0-9]+", str(name))
+    words = re.split(r"[^A-Za-z0-9]+", name) if isinstance(name, str) else []
     for known, found in CHIPS.items():
         if known in words:
             return found
-    raise ValueError(f"name is {name!r}; expected one of {', '.join(CHIPS)}")
+    raise ValueError(f"name is {shown(name)}; expected one of {', '.join(CHIPS)}")
 
 
 def here(default: str = "H200") -> Chip:
@@ -150,8 +151,10 @@ def sm_count(default: str = "H200") -> int:
     return found.sms if found and found.capability == sheet.capability else sheet.sms
 
 
-def table(names: Iterable[str] = tuple(CHIPS)) -> str:
+def table(names: Sequence[str] = tuple(CHIPS)) -> str:
     """The data sheets side by side, as a Markdown table."""
+    if not isinstance(names, tuple | list) or not names:
+        raise ValueError(f"names is {shown(names)}; expected some of {', '.join(CHIPS)}")
     chips = [chip(name) for name in names]
     rows: tuple[tuple[str, Callable[[Chip], object]], ...] = (
         ("Architecture", lambda c: c.architecture),
