@@ -12,10 +12,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CHAPTERS ?=
 CHECK ?=
+INPUTS ?= 20000
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: mutate help env book test test-web quick cold new-chapter cells notebooks record validate sanitize numbers format lint dist doctor bench clean
+.PHONY: fuzz mutate help env book test test-web quick cold new-chapter cells notebooks record validate sanitize numbers format lint dist doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -76,6 +77,9 @@ validate: $(STAMP)  ## on a GPU: hold the access analyser against the hardware's
 
 sanitize: $(STAMP)  ## on an H100 or H200: look for races and wrong accesses in its kernels
 	@PYTHONPATH=. D2LTVM_RECORD=1 $(BIN)/python tools/sanitize.py
+
+fuzz: $(STAMP)  ## call public functions at random, 20,000 times; INPUTS=... for more
+	@D2LTVM_FUZZ_INPUTS=$(INPUTS) $(BIN)/python -m pytest -q -p no:nbval -n 2 tests/test_fuzz.py
 
 mutate: $(STAMP)  ## break the package in many small ways, and see that the tests notice
 	@$(BIN)/python tools/mutate.py $(FILES)

@@ -160,7 +160,7 @@ def unclear(error, arguments, raises=(ValueError, TypeError), positional=()):
     named = any(re.search(rf"\b{re.escape(name)}\b", text) for name in arguments)
     if not named and not any(value and value in text for value in values):
         return "names neither an argument nor a value"
-    advice = "expected" in text or re.search(r": (bind|move) ", text)
+    advice = "expected" in text or re.search(r": (bind|move) |should be", text)
     if not advice and not isinstance(error, MissingError):
         return "does not say what was expected"
     return ""

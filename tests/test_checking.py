@@ -239,7 +239,7 @@ def test_a_dtype_that_numpy_lacks():
 
 @pytest.mark.parametrize("reference", [np.negative, lambda a: a, lambda a, b, c: a])
 def test_a_reference_of_the_wrong_arity(reference):
-    with pytest.raises(TypeError, match=r"reference (takes|does not take)"):
+    with pytest.raises(TypeError, match=r"reference( takes|: )"):
         d2ltvm.check(Fake(add), inputs(), reference)
 
 

@@ -36,9 +36,9 @@ def test_curves_are_drawn_as_given():
 @pytest.mark.parametrize(
     ("x", "y", "legend", "message"),
     [
-        ([1, 2], [[1, 2, 3]], [], "2 x and 3 y"),
-        ([1, 2], [[1, np.nan]], [], "expected finite values"),
-        ([], [[]], [], "0 x and 0 y values; expected as many"),
+        ([1, 2], [[1, 2, 3]], [], "2 of X and 3 of Y"),
+        ([1, 2], [[1, np.nan]], [], "expected finite numbers"),
+        ([], [[]], [], "0 of X and 0 of Y; expected as many"),
         ([1, 2], [[1, 2]], ["a", "b"], "legend has 2 names"),
     ],
 )
@@ -145,9 +145,12 @@ def test_requests_are_drawn_where_the_lanes_ask():
 
 def test_a_request_nobody_makes_is_refused():
     sch = nasty.transpose(64, 32, 32)
-    with pytest.raises(ValueError, match="no read 0 of 'elsewhere'; there are: read A, read tile"):
+    with pytest.raises(
+        ValueError,
+        match=r"tensor is 'elsewhere', kind 'read', number 0; expected .*: read A, read tile",
+    ):
         d2ltvm.warp_request(sch, "elsewhere")
-    with pytest.raises(ValueError, match="no read 1 of 'tile'"):
+    with pytest.raises(ValueError, match="tensor is 'tile', kind 'read', number 1; expected"):
         d2ltvm.warp_request(sch, "tile", number=1)
 
 

@@ -7,15 +7,18 @@ D2LTVM_FUZZ_INPUTS says how many.
 import time
 
 import fuzz_analysis
+import fuzz_bench
 import fuzz_compute
 import fuzz_schedules
 import fuzzing
 import numpy as np
 import pytest
+from tvm import te
 
 import d2ltvm
 
-GROUPS = {**fuzz_compute.GROUPS, **fuzz_schedules.GROUPS, **fuzz_analysis.GROUPS}
+MODULES = (fuzz_compute, fuzz_schedules, fuzz_analysis, fuzz_bench)
+GROUPS = {group: share for module in MODULES for group, share in module.GROUPS.items()}
 ALL = sum(GROUPS.values())
 
 
@@ -56,3 +59,37 @@ def test_what_is_right_is_no_fault():
     tally.judge(d2ltvm.conv_out_size, {"n": 8, "k": 3, "p": 0, "s": 1}, lambda r: r == 6)
     tally.judge(d2ltvm.conv_out_size, {"n": 8, "k": 0, "p": 0, "s": 1}, fuzzing.REFUSED)
     assert dict(tally) == {"right": 1, "clear": 1}
+
+
+FOUND = {  # by the fuzz, at first: silent, a crash, or a line that did not help
+    "dtype of a narrow border": lambda: d2ltvm.padding(te.placeholder((2, 3), "int8"), 1, 1, -1.5),
+    "elements beyond 32 bits": lambda: d2ltvm.schedules.alternate_parallel(2**16),
+    "a tensor has no end": lambda: d2ltvm.split_axis(te.placeholder((2,)), None, None),
+    "nothing computed": lambda: d2ltvm.schedule(d2ltvm.vector_add(8)[:2]),
+    "an input that is missing": lambda: d2ltvm.schedule(d2ltvm.vector_add(8)[1:]),
+    "no threads": lambda: d2ltvm.schedules.matmul_shared(8, 8, 8, nt=0),
+    "a grid of nothing": lambda: d2ltvm.occupancy("H200", 256, 32, 0, ()),
+    "tile of another type": lambda: d2ltvm.hopper.conv_nhwc(8, 8, 8, 8, 3, tile=7),
+    "columns that are a float": lambda: d2ltvm.hopper.matmul_nt(8, 8, 8, columns=64.0),
+    "seconds without end": lambda: d2ltvm.bench_workload(lambda n: float("inf")),
+    "no clock": lambda: d2ltvm.time_together({}, ()),
+    "a target that is an array": lambda: d2ltvm.as_target(np.array([1, 2])),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_the_fuzz_found_stays_mended(name):
+    with pytest.raises((ValueError, TypeError), match="expected") as caught:
+        FOUND[name]()
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_box_outside_of_a_tensor_stores_nothing():
+    tensor = np.zeros((4, 2))
+    d2ltvm.layouts.put(tensor, (-3, 0), np.ones((2, 2)))
+    assert not tensor.any()
+
+
+def test_numpys_integers_are_sizes():
+    assert d2ltvm.schedules.vectorized(np.int32(64), np.uint8(8), np.int8(4))
+    assert d2ltvm.hopper.matmul_nt(np.int16(8), np.int64(8), np.uint8(8))

@@ -25,11 +25,11 @@ def test_values_by_name_and_place():
     assert found["TVM"].dtype == "float64" and found["TVM"].tolist() == [3, 4]
     assert found.at("TVM", 2) == 4 and found.label == "n" and found.values.tolist() == [1, 2]
     assert np.isnan(found["MXNet"]).tolist() == [True, True]
-    with pytest.raises(KeyError, match="'cuDNN'; the measurement has TVM"):
+    with pytest.raises(KeyError, match="'cuDNN'; expected one of the measurement: TVM"):
         found["cuDNN"]
-    with pytest.raises(KeyError, match=r"3; the measurement has x = \[1, 2\]"):
+    with pytest.raises(KeyError, match=r"3; expected an x of the measurement: \[1, 2\]"):
         found.at("TVM", 3)
-    with pytest.raises(ValueError, match=r"series \['a'\] of the measurement do not have 2 values"):
+    with pytest.raises(ValueError, match=r"series \['a'\] of the measurement: expected 2 values"):
         made(series={"a": [1.0], "b": [1.0, 2.0]})
 
 

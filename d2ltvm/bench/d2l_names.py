@@ -4,6 +4,7 @@ As there, each times one contender and returns GFLOPS, an array with one number 
 `bench_workload` returns seconds. All other benchmarks of this package return a `Measurement`.
 """
 
+import math
 import timeit
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,6 +17,8 @@ from d2ltvm.bench.run import as_sizes, clock_of
 from d2ltvm.bench.timing import time_together
 from d2ltvm.compute.convolution import conv_gflop
 from d2ltvm.compute.data import bcast_data, get_abc, get_conv_data, square_matrices
+from d2ltvm.compute.ops import as_number
+from d2ltvm.errors import shown
 
 GFLOPS = np.ndarray[Any, np.dtype[np.float64]]
 ConvSizes = Iterable[tuple[int, int, int]]  # channels, height and width of the image, of the kernel
@@ -45,8 +48,10 @@ def bench_workload(workload: Callable[[int], float]) -> float:
 
 
 def _seconds(workload: Callable[[int], float], repeats: int) -> float:
-    seconds = workload(repeats)
-    if not seconds >= 0:
+    if not callable(workload):
+        raise TypeError(f"workload is {shown(workload)}; expected a function of repeats")
+    seconds = as_number(f"workload({repeats})", workload(repeats))
+    if not 0 <= seconds < math.inf:
         raise ValueError(f"workload({repeats}) is {seconds!r}; expected seconds, 0 or more")
     return seconds
 

@@ -5,11 +5,13 @@ Where several clocks time, the second and those behind it add their names to tho
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+
+from d2ltvm.errors import shown
 
 # The clocks, and how each times, in words for a record's notes.
 CLOCKS = {
@@ -60,22 +62,27 @@ class Measurement:
 
     def __post_init__(self) -> None:
         self.missing = tuple(self.missing)
+        _check_fields(self)
         size = len(self.x["values"])
         wrong = [legend for legend, values in self.series.items() if len(values) != size]
         if wrong:
-            raise ValueError(f"series {wrong} of {self.title} do not have {size} values as x has")
+            raise ValueError(f"series {wrong} of {self.title}: expected {size} values, as x has")
 
     def __getitem__(self, legend: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        if not isinstance(legend, str):
+            raise KeyError(f"{shown(legend)}; expected a legend of {self.title}")
         if legend in self.missing:
             return np.full(len(self.x["values"]), np.nan)
         if legend not in self.series:
-            raise KeyError(f"{legend!r}; {self.title} has {', '.join(self.series)}")
+            known = ", ".join(self.series)
+            raise KeyError(f"{shown(legend)}; expected one of {self.title}: {known}")
         return np.array(self.series[legend], dtype="float64")
 
     def at(self, legend: str, x: Any) -> float:
         """The value of a series where the x axis is `x`."""
-        if x not in self.x["values"]:
-            raise KeyError(f"{x!r}; {self.title} has x = {self.x['values']}")
+        if not isinstance(x, Hashable) or x not in self.x["values"]:
+            wanted = shown(self.x["values"])
+            raise KeyError(f"{shown(x)}; expected an x of {self.title}: {wanted}")
         return float(self[legend][self.x["values"].index(x)])
 
     def by_clock(self, clock: str) -> Self:
@@ -127,12 +134,30 @@ class Measurement:
         return "the measurement"
 
 
+def _check_fields(found: Measurement) -> None:
+    """A TypeError or ValueError where a field is not what it is documented to be."""
+    if not isinstance(found.unit, str):
+        raise TypeError(f"unit is {shown(found.unit)}; expected text")
+    x = found.x
+    if not isinstance(x, dict) or not {"label", "values"} <= x.keys():
+        raise ValueError(f"x is {shown(x)}; expected {{'label': text, 'values': a list}}")
+    if not isinstance(x["values"], list | tuple):
+        raise TypeError(f"the values of x are {shown(x['values'])}; expected a list")
+    lists = isinstance(found.series, dict) and all(
+        isinstance(values, list | tuple) for values in found.series.values()
+    )
+    if not lists:
+        raise TypeError(f"series is {shown(found.series)}; expected lists by legend")
+
+
 def as_clocks(clock: Clock) -> list[str]:
     """The names of one clock or of several, as a list; ValueError if one is unknown."""
-    clocks = [clock] if isinstance(clock, str) else list(clock)
+    clocks: list[Any] = list(clock) if isinstance(clock, tuple | list) and clock else [clock]
     for one in clocks:
-        if one not in CLOCKS:
-            raise ValueError(f"clock is {one!r}; expected one of {', '.join(map(repr, CLOCKS))}")
+        if not isinstance(one, str) or one not in CLOCKS:
+            raise ValueError(
+                f"clock is {shown(one)}; expected one of {', '.join(map(repr, CLOCKS))}"
+            )
     return clocks
 
 

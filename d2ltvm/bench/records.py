@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from d2ltvm.bench.measurement import Measurement
-from d2ltvm.errors import MissingError
+from d2ltvm.errors import MissingError, shown
 from d2ltvm.system import devices, environment, files
 
 MEASUREMENTS = environment.measurements()
@@ -238,9 +238,9 @@ def slug(device: str) -> str:
 
 def _split(name: str) -> tuple[str, str]:
     """Chapter and measurement."""
-    found = re.fullmatch(r"([a-z0-9_]+)/([a-z0-9_]+)", name)
+    found = isinstance(name, str) and re.fullmatch(r"([a-z0-9_]+)/([a-z0-9_]+)", name)
     if not found:
-        raise ValueError(f"name is {name!r}; expected 'chapter/measurement' in lower case")
+        raise ValueError(f"name is {shown(name)}; expected 'chapter/measurement' in lower case")
     return found[1], found[2]
 
 

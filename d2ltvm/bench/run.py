@@ -23,7 +23,7 @@ from d2ltvm.bench.measurement import Clock, Measurement, legends, method
 from d2ltvm.bench.timing import Timing, time_together
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compute.data import get_abc, get_conv_batch, get_conv_data
-from d2ltvm.errors import MissingError
+from d2ltvm.errors import MissingError, shown
 from d2ltvm.system.devices import as_target
 
 
@@ -76,11 +76,13 @@ def as_sizes(sizes: Iterable[int]) -> list[int]:
     >>> as_sizes(2 ** np.arange(2, 8, 2))
     [4, 16, 64]
     """
-    given = list(sizes)
     try:
+        given = list(sizes)
         whole = [operator.index(n) for n in given]
     except TypeError:
-        raise ValueError(f"sizes is {given!r}; expected integers") from None
+        raise ValueError(f"sizes is {shown(sizes)}; expected integers") from None
+    if any(isinstance(n, bool) for n in given):
+        raise ValueError(f"sizes is {shown(sizes)}; expected integers")
     if not whole:
         raise ValueError("sizes is []; expected one or more integers")
     return whole

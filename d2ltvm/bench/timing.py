@@ -14,6 +14,7 @@ All warm up first, and report the median of several rounds with the smallest and
 
 import contextlib
 import functools
+import math
 import statistics
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2ltvm.bench.measurement import Clock, as_clocks, legends
+from d2ltvm.compute.ops import as_number, whole
 from d2ltvm.errors import MissingError
 from d2ltvm.system import devices
 
@@ -74,8 +76,7 @@ def time_together(
         ValueError: `clock` or `rounds` is not as above.
         MissingError: there is no GPU, or no cuda-bindings, which all clocks but 'host' need.
     """
-    if rounds < 1:
-        raise ValueError(f"rounds is {rounds!r}; expected a positive integer")
+    rounds = whole("rounds", rounds)
     return {
         legends(name, clock)[k]: timing
         for k, one in enumerate(as_clocks(clock))
@@ -162,10 +163,16 @@ def over_time(run: Run, seconds: float = 4.0, step: float = 0.1, rest: float = 1
         ValueError: `step` is less, or `seconds` less than one step.
         MissingError: as for `time_together`.
     """
-    if step < 0.01:
+    seconds, step, rest = (
+        as_number(name, value)
+        for name, value in (("seconds", seconds), ("step", step), ("rest", rest))
+    )
+    if not step >= 0.01:
         raise ValueError(f"step is {step!r}; expected 0.01 s or more")
-    if seconds < step:
+    if not step <= seconds < math.inf:
         raise ValueError(f"seconds is {seconds!r}; expected {step} or more")
+    if not 0 <= rest < math.inf:
+        raise ValueError(f"rest is {rest!r}; expected seconds, 0 or more")
     rounds: list[list[float]] = [[] for _ in range(round(seconds / step))]
     with cuda_stream() as stream:
         one_round = _graph_timer(run, stream)

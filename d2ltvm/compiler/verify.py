@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from d2ltvm.errors import shown
+
 Array = np.ndarray[Any, np.dtype[Any]]
+
+FLOATS = ("float16", "float32", "float64")
 
 
 class WrongResultError(AssertionError):
@@ -115,11 +119,14 @@ def compare(
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
         raise ValueError(f"{name} has shape {got.shape}; expected {want.shape}, as the reference")
-    if not isinstance(terms, int | np.integer) or terms < 1:
-        raise ValueError(f"terms is {terms!r}; expected a positive integer")
+    if not isinstance(terms, int | np.integer) or isinstance(terms, bool) or terms < 1:
+        raise ValueError(f"terms is {shown(terms)}; expected a positive integer")
+    if sums is not None and not (isinstance(sums, str) and sums in FLOATS):
+        raise ValueError(f"sums is {shown(sums)}; expected one of {', '.join(FLOATS)}")
     if got.dtype.kind == "f":
         with np.errstate(all="ignore"):
-            bound = _bound(want, magnitude, int(terms), np.finfo(sums or got.dtype), got.dtype)
+            rounding = np.finfo(sums or got.dtype)
+            bound = _bound(want, magnitude, min(int(terms), 2**62), rounding, got.dtype)
             _check_bound(name, want, bound, terms, sums or got.dtype)
             error = _error(got, want, bound)
     else:
@@ -179,8 +186,9 @@ def _check_error(name: str, got: Array, want: Array, error: Array, bound: Array)
 
 def _check_inputs(params: Sequence[Any], inputs: Sequence[Array]) -> None:
     names = ", ".join(p.name for p in params)
-    if isinstance(inputs, np.ndarray) or len(inputs) != len(params):
-        got = "one array" if isinstance(inputs, np.ndarray) else len(inputs)
+    if not isinstance(inputs, tuple | list) or len(inputs) != len(params):
+        one = "one array" if isinstance(inputs, np.ndarray) else shown(inputs)
+        got = len(inputs) if isinstance(inputs, tuple | list) else one
         raise ValueError(f"inputs is {got}; expected a tuple of {len(params)}, for {names}")
     for p, x in zip(params, inputs, strict=True):
         if not isinstance(x, np.ndarray):
@@ -203,7 +211,7 @@ def _check_arity(reference: Callable[..., Any], count: int) -> None:
     except ValueError:  # one in C that has no signature
         return
     except TypeError as error:
-        raise TypeError(f"reference does not take {count} arrays: {error}") from None
+        raise TypeError(f"reference: {error}; expected a function of {count} arrays") from None
 
 
 def _reference(reference: Callable[..., Any], inputs: Sequence[Array]) -> list[Array]:

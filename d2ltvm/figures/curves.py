@@ -10,6 +10,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
+from d2ltvm.errors import shown
 from d2ltvm.figures import style
 
 Array = np.ndarray[Any, Any]
@@ -73,6 +74,11 @@ def plot(
         ValueError: lengths that differ, an empty curve, or values that are not finite.
     """
     curves = _curves(X, Y)
+    for name, scale in (("xscale", xscale), ("yscale", yscale)):
+        if not isinstance(scale, str) or scale not in ("linear", "log"):
+            raise ValueError(f"{name} is {shown(scale)}; expected 'linear' or 'log'")
+    if not isinstance(legend, list | tuple) or not all(isinstance(text, str) for text in legend):
+        raise ValueError(f"legend is {shown(legend)}; expected a name for each curve")
     if legend and len(legend) != len(curves):
         raise ValueError(f"legend has {len(legend)} names; expected {len(curves)}, one a curve")
     with style.page(figsize, note=note, grid=True) as (_, (axes,)):
@@ -173,8 +179,8 @@ def bars(
     Raises:
         ValueError: there are no values, or one is not finite.
     """
-    if not values or not np.isfinite(list(values.values())).all():
-        raise ValueError(f"values is {values!r}; expected finite numbers by name")
+    if not isinstance(values, Mapping) or not values or not _finite(values.values()):
+        raise ValueError(f"values is {shown(values)}; expected finite numbers by name")
     with style.page(figsize or (7, 0.8 + 0.45 * len(values)), note=note) as (_, (axes,)):
         places = range(len(values))[::-1]
         drawn = axes.barh(places, list(values.values()), color=style.COLOURS[0], height=0.62)
@@ -242,16 +248,33 @@ def roofline(
 
 
 def _curves(X: Sequence[Any] | Array, Y: Sequence[Any] | Array) -> list[Curve]:
+    for name, given in (("X", X), ("Y", Y)):
+        parts: list[Any] = (
+            list(given) if isinstance(given, list | tuple | range | np.ndarray) else [None]
+        )
+        if not all(_finite(np.ravel(part)) or (name == "X" and _names(part)) for part in parts):
+            raise ValueError(f"{name} is {shown(given)}; expected finite numbers, or lists of them")
     ys = [np.asarray(y, float) for y in (Y if _nested(Y) else [Y])]
     xs = [np.asarray(x) for x in (X if _nested(X) else [X] * len(ys))]
     if not ys or len(xs) != len(ys):
         raise ValueError(f"X has {len(xs)} sequences and Y has {len(ys)}; expected as many")
     for k, (x, y) in enumerate(zip(xs, ys, strict=True)):
         if x.shape != y.shape or y.size == 0:
-            raise ValueError(f"curve {k} has {x.size} x and {y.size} y values; expected as many")
+            raise ValueError(f"curve {k} has {x.size} of X and {y.size} of Y; expected as many")
         if not np.isfinite(y).all():
             raise ValueError(f"curve {k} of Y is {y}; expected finite values")
     return list(zip(xs, ys, strict=True))
+
+
+def _finite(values: Iterable[Any]) -> bool:
+    """Whether all values are numbers, and finite ones."""
+    numbers = (int, float, np.integer, np.floating)
+    return all(isinstance(v, numbers) and math.isfinite(v) for v in values)
+
+
+def _names(values: Any) -> bool:
+    """Whether values are names, which may stand along the x axis."""
+    return all(isinstance(value, str) for value in np.ravel(values).tolist())
 
 
 def _nested(values: Sequence[Any] | Array) -> bool:
