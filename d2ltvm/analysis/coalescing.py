@@ -91,7 +91,7 @@ class Launched:
             block: blockIdx.x, .y and .z.
 
         Yields:
-            places: an array of places in the tensor, counted in elements, for each lane of a vector.
+            places: an array of places in the tensor, in elements, for each lane of a vector.
             threads: the number of the thread that accesses each; likewise.
         """
         extents = [self.walk.extents[loop] for loop in site.loops]
