@@ -15,6 +15,8 @@ import pytest
 import d2ltvm
 from d2ltvm import layouts
 from d2ltvm.analysis import coalescing, in_flight, patterns, ring_timeline, roofline, tiling, waves
+from d2ltvm.analysis.emulator.shared import Barrier, Shared
+from d2ltvm.compiler.launches import TensorMap
 from d2ltvm.compute import ops, windows
 from d2ltvm.system.chips import CHIPS
 
@@ -236,6 +238,35 @@ def broadcast_bytes(one: list[int], two: list[int], each: int) -> dict[str, int]
     return {"loaded": loaded, "once": a.nbytes + b.nbytes, "written": c.nbytes}
 
 
+def tma(rng: np.random.Generator) -> list[list[int]]:
+    """An image, the corner of a box, which may be far outside, and its shape."""
+    return [rng.integers(*ends, 2).tolist() for ends in ((1, 12), (-9, 15), (1, 12))]
+
+
+def fetched(image: list[int], corner: list[int], shape: list[int]) -> list[int]:
+    """Pixels count from 1 here, so that TMA's zeros are none of them."""
+    pixels = np.arange(1, np.prod(image) + 1).reshape(image)
+    return (layouts.box(pixels, corner, shape) - 1).ravel().tolist()
+
+
+def stored(image: list[int], corner: list[int], shape: list[int]) -> list[int]:
+    tensor = np.full(image, -1)
+    layouts.put(tensor, corner, np.arange(np.prod(shape)).reshape(shape))
+    return tensor.ravel().tolist()
+
+
+def box_bytes(image: list[int], corner: list[int], shape: list[int], each: int) -> dict[str, int]:
+    """Of pixels of ones; an emulated TMA tells the barrier how many bytes came."""
+    ones = np.ones((*image, each // 2), "float16")
+    found = layouts.box(ones, (*corner, 0), (*shape, each // 2))
+    tensor_map = TensorMap("X", ones.shape, found.shape, "float16", swizzled=False, simple=True)
+    shared, barrier = Shared(found.nbytes, {"X": tensor_map}, {"X": ones}), Barrier(1)
+    shared.fetch(0, "X", (*corner, 0), barrier)
+    shared.deliver()
+    inside = int((found == 1).sum()) * 2
+    return {"image": inside, "zeros": found.nbytes - inside, "barrier": -barrier.nbytes}
+
+
 def launch(rng: np.random.Generator) -> list[Any]:
     """A GPU, threads, registers and bytes of shared memory that a block can have there."""
     gpu = str(rng.choice(list(CHIPS)))
@@ -311,6 +342,9 @@ CASES = {
     "productTiling": Case(
         product_tiles, lambda *sizes: dataclasses.asdict(tiling.product_tiling(*sizes))
     ),
+    "boxBytes": Case(lambda rng: [*tma(rng), int(rng.choice([16, 32, 64]))], box_bytes),
+    "fetched": Case(tma, fetched),
+    "stored": Case(tma, stored),
     "broadcast": Case(shapes, broadcast, broadcast_shown),
     "broadcastBytes": Case(
         lambda rng: [*fitting(rng), int(rng.choice([1, 2, 4, 8]))], broadcast_bytes

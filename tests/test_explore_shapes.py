@@ -29,3 +29,12 @@ def test_an_axis_before_one_that_is_missing_counts_for_nothing():
 def test_shapes_that_the_picture_has_no_room_for_are_refused(shape):
     with pytest.raises(ValueError, match=r"shape2 is .*; expected"):
         d2ltvm.explore.broadcast((3,), shape)
+
+
+def test_a_box_over_the_edge_is_waited_for_as_a_whole():
+    says = d2ltvm.explore.tma_box(
+        rows=8, columns=1, box_rows=5, box_columns=1, row=5, column=0
+    ).says
+    assert "384 bytes of the image and 256 bytes of zeros" in says and "waits for 640 bytes" in says
+    says = d2ltvm.explore.tma_box(store=1).says
+    assert "9 pixels, 1,152 bytes, are written, and 896 bytes" in says

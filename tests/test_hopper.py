@@ -127,7 +127,7 @@ def test_boxes_are_zero_outside_and_stored_inside():
     assert layouts.box(image, (5, 0), (1, 2)).tolist() == [[0, 0]]
     layouts.put(image, (-1, 2), np.full((2, 4), -1.0))
     assert image[0].tolist() == [1, 2, -1, -1] and image[1:].min() == 5
-    for corner in ((3, 0), (0, 9), (-2, 0), (0, -4)):  # wholly outside
+    for corner in ((3, 0), (0, 9), (-2, 0), (0, -4), (0, -5), (-4, 1)):  # wholly outside
         layouts.put(image, corner, np.full((2, 4), -7.0))
     assert image.min() == -1
 

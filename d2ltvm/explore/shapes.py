@@ -51,3 +51,20 @@ def broadcast(
             )
         state |= {f"{key}{k}": size for k, size in enumerate(sizes)}
     return Explorer("broadcast", state)
+
+
+def tma_box(**state: int) -> Explorer:
+    """The box that TMA copies from an image, or stores to it, where it hangs over the edge.
+
+    >>> print(tma_box(box_rows=2, box_columns=6, row=-1, column=0, channels=8).says)
+    TMA fetches a box of 2 × 6 pixels of 16 bytes at corner (−1, 0): 96 bytes of the image and ...
+
+    Args:
+        **state: rows and columns of the image; box_rows, box_columns; row and column, the corner
+            of the box; channels of a pixel, float16; store, 1 for the way back.
+
+    Raises:
+        ValueError: a value is not one that can be set.
+        TypeError: there is no such value.
+    """
+    return Explorer("tma_box", state)

@@ -9,6 +9,7 @@ import { fragments } from "./fragments.js";
 import { ring } from "./ring.js";
 import { swizzle } from "./swizzle.js";
 import { waves } from "./waves.js";
+import { tmaBox } from "./tma_box.js";
 import { convolutionWindow } from "./window.js";
 
 /** @type {Record<string, import("../ui/figure.js").Explorer>} */
@@ -23,5 +24,6 @@ export const explorers = {
   ring,
   swizzle,
   waves,
+  tma_box: tmaBox,
   window: convolutionWindow,
 };

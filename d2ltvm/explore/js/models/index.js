@@ -10,6 +10,7 @@ import { ofRows, rowPlaces, swizzled } from "./swizzle.js";
 import { attainable, inFlight } from "./roofline.js";
 import { convTiling, productTiling } from "./tiling.js";
 import { deal } from "./waves.js";
+import { boxBytes, fetched, stored } from "./tma_box.js";
 import { outSize, paddingProducts, pixelsUnder } from "./window.js";
 
 /** @type {Record<string, (...values: any[]) => any>} */
@@ -19,6 +20,7 @@ export const models = {
   requested, strided,
   ofRows, rowPlaces, swizzled,
   occupancy, attainable, inFlight, convTiling, productTiling, deal,
+  boxBytes, fetched, stored,
   outSize, paddingProducts, pixelsUnder,
   givenRow, holder, place, ringTimeline,
 };
