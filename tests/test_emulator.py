@@ -82,7 +82,9 @@ def test_unsigned_integers_wrap_around():
 def test_floats_are_divided_and_not_rounded(dtype):
     a, b = np.array([1.73, -7.5, 1, 5], dtype), np.array([1, 2, 8, -0.3], dtype)
     assert (emulated(lambda x, y: x / y, a, b) == a / b).all() and (a / b)[1] == -3.75
-    assert (emulated(te.fmod, a, b) == np.fmod(a, b)).all()
+    assert (arithmetic.call("fmod", a, b) == np.fmod(a, b)).all()
+    if dtype != "float16":  # TVM writes hfmod, which CUDA lacks: a machine with a GPU refuses it
+        assert (emulated(te.fmod, a, b) == np.fmod(a, b)).all()
 
 
 def test_of_a_number_and_nan_the_number_is_the_smaller_and_the_larger():
