@@ -1,5 +1,6 @@
 """Kernels that run on the reader's own GPU, in the page or in the notebook."""
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -24,13 +25,10 @@ class Card:
         markup: the card.
         said: the same in a line of text.
         needs: names of the catalog's kernels that it runs.
-        own: kernels that the catalog does not have, by name, as `kernels.launches` tells them.
     """
 
-    def __init__(
-        self, markup: str, said: str, needs: Sequence[str] = (), own: dict[str, Any] | None = None
-    ):
-        self.markup, self.said, self.needs, self.own = markup, said, tuple(needs), own or {}
+    def __init__(self, markup: str, said: str, needs: Sequence[str] = ()):
+        self.markup, self.said, self.needs = markup, said, tuple(needs)
 
     def __repr__(self) -> str:
         return self.said
@@ -45,9 +43,8 @@ class Card:
 
     @property
     def kernels(self) -> dict[str, Any]:
-        """All shaders that it may run: a notebook has no scripts to load them from."""
-        needed = (*self.needs, *CEILINGS)
-        return {name: json.loads(kernels.stored(name)) for name in needed} | self.own
+        """The catalog's shaders that it may run: a notebook has no scripts to load them from."""
+        return {name: json.loads(kernels.stored(name)) for name in (*self.needs, *CEILINGS)}
 
 
 def run(sch: Any, tensors: Sequence[Any] | None = None) -> Card:
@@ -72,7 +69,7 @@ def run(sch: Any, tensors: Sequence[Any] | None = None) -> Card:
     """
     if isinstance(sch, str):
         shown = kernels.shown(sch)
-        return Card(_made("kernelCard", shown), _title(shown), _catalogued(shown))
+        return Card(_made("kernelCard", shown, None), _title(shown), shown["needs"])
     told = _yours(sch, tensors)
     (size,) = told["sizes"]
     shown = {
@@ -88,7 +85,7 @@ def run(sch: Any, tensors: Sequence[Any] | None = None) -> Card:
         "needs": [told["name"]],
         "adapted": told["adapted"],
     }
-    return Card(_made("kernelCard", shown), _title(shown), (), {told["name"]: told})
+    return Card(_made("kernelCard", shown, told), _title(shown))
 
 
 def your_gpu() -> Card:
@@ -110,16 +107,12 @@ def your_gpu() -> Card:
     return Card(_made("yourGpu", theirs), said)
 
 
-def _made(function: str, told: dict[str, Any]) -> str:
-    return str(scripts.Engine().call(function, told))
+def _made(function: str, *told: Any) -> str:
+    return str(scripts.Engine().call(function, *told))
 
 
 def _title(shown: dict[str, Any]) -> str:
     return f"Run it on your GPU: {shown['title']}."
-
-
-def _catalogued(shown: dict[str, Any]) -> list[str]:
-    return [str(name) for name in shown["needs"]]
 
 
 def _yours(sch: Any, tensors: Sequence[Any] | None) -> dict[str, Any]:
@@ -146,8 +139,9 @@ def _yours(sch: Any, tensors: Sequence[Any] | None) -> dict[str, Any]:
     }
     reference = {"definition": told, "plain": kernels.launch(wgsl(plain(tensors)))}
     label = f"{', '.join(named[:-1])} to {named[-1]}"
+    digest = hashlib.sha256(shader.source.encode()).hexdigest()
     return {
-        "name": "yours",
+        "name": f"yours-{digest[:8]}",
         "title": "your kernel",
         "unit": "GFLOPS" if last["reduce"] else "GB/s",
         "sizes": [{"label": label, "variants": [variant], "references": [reference]}],

@@ -38,7 +38,8 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = d2ltvm.explore.run(d2ltvm.schedules.matmul_tiled(100, 70, 30))
     all_cards = [*map(d2ltvm.explore.run, NAMES), d2ltvm.explore.your_gpu()]
     (root / "index.html").write_text(PAGE.format("".join(card.markup for card in all_cards)))
-    (root / "own.html").write_text(PAGE.format('<div id="cell"></div>'))
+    (root / "own.html").write_text(PAGE.format(own.markup))
+    (root / "cell.html").write_text(PAGE.format('<div id="cell"></div>'))
     (root / "notebook.js").write_text(scripts.bundle("notebook.js", "module"))
     (root / "own.json").write_text(json.dumps({"markup": own.markup, "kernels": own.kernels}))
     return root
@@ -287,7 +288,7 @@ def test_the_measurement_can_be_copied(browser: Browser, served: str) -> None:
 
 
 def test_a_schedule_in_hand_runs_in_a_notebook(page: Page, served: str) -> None:
-    page.goto(f"{served}/own.html")
+    page.goto(f"{served}/cell.html")
     page.evaluate(
         """async () => {
           const told = await (await fetch("own.json")).json();
@@ -296,8 +297,15 @@ def test_a_schedule_in_hand_runs_in_a_notebook(page: Page, served: str) -> None:
           (module.default || module).render({model, el: document.getElementById("cell")});
         }"""
     )
-    card = run(page, "yours", "3")
+    card = run(page, str(page.locator("figure").get_attribute("data-run")), "3")
     assert card.get_attribute("data-state") == "done", said(card)
+    assert "all 7,000 elements agree" in card.locator(".d2l-result").inner_text()
+    assert page.evaluate("document.scripts.length") == 1  # no kernel came by a script
+
+
+def test_a_schedule_in_hand_runs_in_a_page(page: Page, served: str) -> None:
+    page.goto(f"{served}/own.html")
+    card = run(page, str(page.locator("figure").get_attribute("data-run")), "3")
     assert "all 7,000 elements agree" in card.locator(".d2l-result").inner_text()
 
 

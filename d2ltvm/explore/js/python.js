@@ -55,9 +55,10 @@ export function results(name, inputs) {
 /**
  * The card of a kernel that runs on the reader's GPU.
  * @param {import("./gpu/card.js").Shown} shown
+ * @param {import("./gpu/measure.js").Kernel | null} own the kernel, where the catalog does not have it
  */
-export function kernelCard(shown) {
-  return card(shown);
+export function kernelCard(shown, own) {
+  return card(shown, own);
 }
 
 /**

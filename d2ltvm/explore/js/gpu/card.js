@@ -36,12 +36,13 @@ export function asks(shown) {
 /**
  * The whole card before anything has run.
  * @param {Shown} shown
+ * @param {import("./measure.js").Kernel | null} own the kernel, where the catalog does not have it
  */
-export function card(shown) {
+export function card(shown, own) {
   const id = `run-${shown.name}`;
   return element(
     "figure",
-    { class: "d2l-explorer d2l-run", id, "data-run": shown.name, "data-given": JSON.stringify(shown) },
+    { class: "d2l-explorer d2l-run", id, "data-run": shown.name, "data-given": JSON.stringify(shown), "data-own": own ? JSON.stringify(own) : undefined },
     element(
       "figcaption",
       {},

@@ -2,7 +2,7 @@
 import { asks, outcome } from "./card.js";
 import { ceilings } from "./ceilings.js";
 import { gpu } from "./device.js";
-import { loaded } from "./load.js";
+import { loaded, register } from "./load.js";
 import { measured } from "./measure.js";
 import { Unable } from "./problems.js";
 import { roofline } from "./roofline.js";
@@ -16,6 +16,7 @@ let turn = Promise.resolve();
 export function bringCard(figure) {
   /** @type {import("./card.js").Shown} */
   const shown = JSON.parse(figure.dataset.given || "{}");
+  if (figure.dataset.own) register({ [shown.name]: JSON.parse(figure.dataset.own) });
   const form = /** @type {HTMLFormElement} */ (figure.querySelector("form"));
   const expected = /** @type {HTMLInputElement} */ (form.elements.namedItem("expected"));
   const size = /** @type {HTMLSelectElement} */ (form.elements.namedItem("size"));
