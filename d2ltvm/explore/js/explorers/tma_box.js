@@ -93,7 +93,7 @@ function say(state) {
  * @param {Placed} at
  */
 function image({ size, shape, corner, store }) {
-  const cell = Math.min(22, SIDE / (Math.max(...size) + 2 * MARGIN));
+  const cell = Math.min(22, Math.floor(SIDE / (Math.max(...size) + 2 * MARGIN)));
   const places = stored(size, corner, shape);
   const parts = [];
   for (let y = -MARGIN; y < size[0] + MARGIN; y += 1) {
@@ -123,7 +123,7 @@ function image({ size, shape, corner, store }) {
  * @param {Placed} at
  */
 function memory({ size, shape, each, pixels, store }) {
-  const cell = Math.min(20, 124 / Math.max(...shape));
+  const cell = Math.min(20, Math.floor(124 / Math.max(...shape)));
   const parts = [];
   for (let i = 0; i < shape[0]; i += 1) {
     parts.push(label(28, (i + 0.5) * cell, thousands(i * shape[1] * each), { anchor: "end", fill: "grey", "font-size": 10.5 }));

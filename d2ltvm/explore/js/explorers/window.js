@@ -1,6 +1,6 @@
 /** Which pixels a convolution's kernel lies on, and how many of all products are with zeros. */
-import { counted, rounded, sets, thousands } from "../ui/markup.js";
-import { box, group, label, line, outline, picture } from "../ui/svg.js";
+import { counted, element, rounded, sets, thousands } from "../ui/markup.js";
+import { COLOURS, box, group, label, line, outline, picture } from "../ui/svg.js";
 import { covered, outSize, paddingProducts, pixelsUnder } from "../models/window.js";
 
 /** @typedef {import("../ui/figure.js").State} State */
@@ -8,7 +8,6 @@ import { covered, outSize, paddingProducts, pixelsUnder } from "../models/window
 const SIDE = 196; // of the picture, for the padded image
 const SMALL = 134; // for the output
 const TEXT = { "font-size": 11.5 };
-const INSIDE = { "font-size": 10.5, anchor: "middle", "pointer-events": "none" };
 const GRID = { stroke: "#8a8a8a", "stroke-width": 0.5 };
 
 /** @type {import("../ui/figure.js").Explorer} */
@@ -92,8 +91,10 @@ function inside(pixel, n) {
 function image(at) {
   const { n, k, p, s, d, o, tap, under } = at;
   const many = n + 2 * p;
-  const cell = Math.min(28, SIDE / many);
+  const cell = Math.min(28, Math.floor(SIDE / many));
   const parts = [];
+  /** @type {{grey: string[], black: string[]}} */
+  const zeros = { grey: [], black: [] };
   const wide = covered(k, d);
   const nearest = (/** @type {number} */ i) => Math.max(0, Math.min(o - 1, Math.round((i + p - (wide - 1) / 2) / s)));
   for (let y = -p; y < n + p; y += 1) {
@@ -105,9 +106,10 @@ function image(at) {
       const press = o ? sets({ row: nearest(y), column: nearest(x) }) : {};
       const [left, top] = [(x + p) * cell, (y + p) * cell];
       parts.push(box(left, top, cell, cell, fill, { ...GRID, ...press }, title));
-      if (!pixel) parts.push(label(left + cell / 2, top + cell / 2, 0, { ...INSIDE, fill: tapped ? "black" : "grey" }));
+      if (!pixel) zeros[tapped ? "black" : "grey"].push(digit(left + cell / 2, top + cell / 2, 0));
     }
   }
+  parts.push(digits("grey", zeros.grey), digits("black", zeros.black));
   parts.push(outline(p * cell, p * cell, n * cell, n * cell, "ink", { "stroke-width": 1 }));
   if (!o) return parts.join("");
   const [top, left] = [under.rows[0] + p, under.columns[0] + p];
@@ -135,25 +137,45 @@ function chosen(x, y, cell, stroke) {
  * @param {(y: number, x: number) => {press: Record<string, number>, title: string}} about
  */
 function table(counts, most, cell, about) {
-  return counts.flatMap((row, y) =>
-    row.map((zeros, x) => {
+  const cells = [];
+  const numbers = [];
+  for (let y = 0; y < counts.length; y += 1) {
+    for (let x = 0; x < counts.length; x += 1) {
+      const zeros = counts[y][x];
       const { press, title } = about(y, x);
-      const shade = box(x * cell, y * cell, cell, cell, "paper", { ...GRID, ...sets(press) }, title);
-      const tint = { "fill-opacity": 0.5 * (zeros / most), "pointer-events": "none" };
+      const tint = { "fill-opacity": Math.round((50 * zeros) / most) / 100, "pointer-events": "none" };
+      cells.push(box(x * cell, y * cell, cell, cell, "paper", { ...GRID, ...sets(press) }, title));
+      if (zeros) cells.push(box(x * cell, y * cell, cell, cell, "amber", tint));
       const fits = cell >= 6.6 * String(zeros).length;
-      return (
-        shade +
-        (zeros ? box(x * cell, y * cell, cell, cell, "amber", tint) : "") +
-        (fits ? label((x + 0.5) * cell, (y + 0.5) * cell, zeros, INSIDE) : "")
-      );
-    }),
-  ).join("");
+      if (fits) numbers.push(digit((x + 0.5) * cell, (y + 0.5) * cell, zeros));
+    }
+  }
+  return cells.join("") + digits("ink", numbers);
+}
+
+/**
+ * Numbers in cells: what they share is said once, since a frame may have hundreds.
+ * @param {import("../ui/svg.js").Colour} fill
+ * @param {string[]} numbers
+ */
+function digits(fill, numbers) {
+  const middle = { "text-anchor": "middle", "dominant-baseline": "central", "pointer-events": "none" };
+  return element("g", { class: `d2l-${fill}`, fill: COLOURS[fill], "font-size": 10.5, ...middle }, ...numbers);
+}
+
+/**
+ * @param {number} x
+ * @param {number} y
+ * @param {number} number
+ */
+function digit(x, y, number) {
+  return `<text x="${x}" y="${y}">${number}</text>`;
 }
 
 /** @param {Placed} at */
 function output({ k, o, row, column, outputs }) {
   if (!o) return label(0, 20, "no output", { fill: "orange" });
-  const cell = Math.min(24, SMALL / o);
+  const cell = Math.min(24, Math.floor(SMALL / o));
   const cells = table(outputs, k * k, cell, (y, x) => ({
     press: { row: y, column: x },
     title: `Y[${y}, ${x}]: ${outputs[y][x]} of its ${counted(k * k, "product")} with zeros`,
