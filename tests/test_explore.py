@@ -9,7 +9,7 @@ import pytest
 
 import d2ltvm
 from d2ltvm.analysis import in_flight, roofline
-from d2ltvm.explore import scripts
+from d2ltvm.explore import scripts, widget
 from d2ltvm.explore.widget import Explorer
 from d2ltvm.schedules import matmul_naive, matmul_shared, matmul_tiled, matmul_warps, unrolled
 
@@ -55,6 +55,17 @@ def test_values_that_a_figure_cannot_take_are_refused():
         d2ltvm.explore.banks(columns=7)
     with pytest.raises(TypeError, match=r"banks has no value 'stride'; expected one of columns,"):
         d2ltvm.explore.banks(stride=7)
+
+
+def test_what_is_moved_in_a_notebook_comes_back(monkeypatch):
+    kind, made = widget._widget_class(), []
+    keep = lambda **given: made.append(kind(**given)) or made[-1]  # noqa: E731
+    monkeypatch.setattr(widget, "_widget_class", lambda: keep)
+    explorer = d2ltvm.explore.banks(padding=0)
+    explorer._repr_mimebundle_()
+    assert "32 wavefronts" in explorer.says
+    made[0].state = {**explorer.state, "padding": 1}
+    assert explorer.state["padding"] == 1 and "1 wavefront, no conflict" in explorer.says
 
 
 def test_a_kernel_in_hand_shows_its_own_accesses():

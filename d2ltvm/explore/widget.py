@@ -76,6 +76,8 @@ def _among(values: list[Any]) -> str:
 def view(shown: Any) -> dict[str, Any]:
     """The part of an output that a live notebook shows instead of the still picture.
 
+    What a reader moves there comes back: `shown.state` is then what is seen.
+
     Args:
         shown: an `Explorer`, or what else has `markup`, `state` and, where it runs some, `kernels`.
 
@@ -87,8 +89,9 @@ def view(shown: Any) -> dict[str, Any]:
         return {}
     kernels = getattr(shown, "kernels", {})
     widget = kind(markup=shown.markup, state=shown.state, kernels=kernels)
-    shown = widget._repr_mimebundle_() or {}
-    bundle = shown[0] if isinstance(shown, tuple) else shown
+    widget.observe(lambda change: setattr(shown, "state", change["new"]), "state")
+    made = widget._repr_mimebundle_() or {}
+    bundle = made[0] if isinstance(made, tuple) else made
     return {key: bundle[key] for key in bundle if key.endswith("widget-view+json")}
 
 

@@ -10,6 +10,10 @@ import { bring } from "./ui/live.js";
  */
 export function render({ model, el }) {
   el.innerHTML = model.get("markup");
+  // JupyterLab takes arrows and letters for its cells, but from elements that say so.
+  el.addEventListener("focusin", (event) => {
+    /** @type {Element} */ (event.target).setAttribute("data-lm-suppress-shortcuts", "true");
+  });
   const figure = /** @type {HTMLElement} */ (el.querySelector("figure"));
   register(model.get("kernels") || {});
   bringCards(el);
