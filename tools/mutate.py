@@ -74,10 +74,11 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("// a_warp // WARP_PIECE * WARP_PIECE", "// a_warp"),
         ("return math.ceil(value / piece) * piece", "return value // piece * piece"),
     ],
-    ("analysis/emulator/tensorcores.py", "test_batched.py test_emulator.py -k 'emulated or either'"): [
+    ("analysis/emulator/tensorcores.py", "test_batched.py test_emulator.py test_layouts.py -k 'emulated or either'"): [
         ("row * int(self.value(stride)) + column", "row * int(self.value(stride)) + row"),
         ("if layout.value == \"col_major\":", "if layout.value == \"row_major\":"),
-        ("many = 2 * int(number.value)", "many = int(number.value)"),
+        ("[:, : 8 * many]", "[:, 32 - 8 * many :]"),
+        ("first, 2 * many)[...]", "first, many)[...]"),
         ("if turned.value:", "if not turned.value:"),
     ],
     ("layouts.py", "test_hopper.py test_batched.py -k 'wgmma or lane or emulated or box or put or swizzle or conflicts'"): [
