@@ -252,7 +252,7 @@ function panel(of, mine, chosen) {
     const y = 30 + k * 15 + Math.floor((k * each) / 2) * 4;
     const now = element === chosen;
     const more = { ...sets({ register: k }), stroke: COLOURS.blue, "stroke-width": 0.8 };
-    parts.push(box(PANEL, y, 60, 15, now ? "amber" : "paper", more, `register element ${element.register}: ${at(of, element)}`));
+    parts.push(box(PANEL, y, 59, 15, now ? "amber" : "paper", more, `register element ${element.register}: ${at(of, element)}`));
     parts.push(label(PANEL + 30, y + 7.5, `${element.i}, ${element.j}`, { ...CENTRE, fill: now ? "black" : "ink" }));
   });
   return parts.join("");
