@@ -316,7 +316,8 @@ def near(result: dict[str, Any]) -> dict[str, Any]:
 
 def loads(rng: np.random.Generator) -> list[Any]:
     gpu, (threads, latency, loads) = str(rng.choice(list(CHIPS))), some(rng, 1024, 1000, 16)
-    return [gpu, threads, latency, int(rng.choice([1, 2, 4, 8, 16])), loads]
+    given = [gpu, threads, latency, int(rng.choice([1, 2, 4, 8, 16])), loads]
+    return [*given, float(rng.uniform(0.1, 5))] if rng.random() < 0.5 else given
 
 
 def under_way(*arguments: Any) -> dict[str, Any]:

@@ -100,7 +100,8 @@ def test_a_grid_in_hand_opens_with_its_blocks_and_loads_in_hand_with_their_width
     assert {"tiles": 32, "an_sm": 1}.items() <= d2ltvm.explore.waves(sch).state.items()
     explorer = d2ltvm.explore.latency(unrolled(2**20), "T4")
     found = in_flight.in_flight("T4", 1024, 400, 16, 4)
-    assert explorer.state == {"gpu": "T4", "threads": 1024, "width": 16, "loads": 4, "latency": 400}
+    expected = {"gpu": "T4", "threads": 1024, "width": 16, "loads": 4, "latency": 400}
+    assert explorer.state == {**expected, "reads": "all"}
     assert f"{found.bytes / 1024:.1f} KiB under way" in explorer.says
     assert f"a load takes {found.wait:,.0f} ns" in explorer.says
 

@@ -70,7 +70,7 @@ def waves(sch: Any = None, gpu: str = "H200", **state: Any) -> Explorer:
     return Explorer("waves", {"gpu": gpu, **found, **state})
 
 
-def latency(sch: Any = None, gpu: str = "H200", **state: int) -> Explorer:
+def latency(sch: Any = None, gpu: str = "H200", **state: Any) -> Explorer:
     """Little's law: bytes under way on each multiprocessor, and the bandwidth that follows.
 
     >>> print(latency(threads=512, width=16).says)
@@ -80,7 +80,8 @@ def latency(sch: Any = None, gpu: str = "H200", **state: int) -> Explorer:
         sch: an elementwise kernel; then the figure opens with the threads that an SM holds of it,
             and with their loads from device memory, all of which are taken to be under way.
         gpu: as for `d2ltvm.chip`, by its short name.
-        **state: threads, width, loads and latency, as for `analysis.in_flight.in_flight`.
+        **state: threads, width, loads and latency, as for `analysis.in_flight.in_flight`; reads,
+            of all bytes that move: 'all', 'two thirds' or 'half'.
 
     Raises:
         ValueError: a value is not one that can be set, or the kernel's loads are of several widths.

@@ -8,6 +8,8 @@ import { box, group, label, line, outline, picture } from "../ui/svg.js";
 /** @typedef {import("../ui/figure.js").State} State */
 
 const THREADS = [32, 64, 128, 256, 512, 1024, 2048];
+/** @type {Record<string, number>} the share of the bandwidth that reads can have */
+const READS = { all: 1, "two thirds": 2 / 3, half: 1 / 2 };
 const [WIDE, TALL] = [300, 104]; // of the picture, for time and for bytes a nanosecond
 const [LEAST, MOST] = [128, 2 ** 18]; // bytes under way, of the curve
 const SMALL = { "font-size": 10.5 };
@@ -25,9 +27,13 @@ export const latency = {
       names: ["2 bytes: float16", "4 bytes: float32", "8 bytes: two float32", "16 bytes: four float32"],
     },
     { key: "loads", label: "Loads before a thread waits", kind: "steps", values: [1, 2, 4, 8] },
+    {
+      key: "reads", label: "Reads, of all bytes that move", kind: "choice", values: Object.keys(READS),
+      names: ["all", "two thirds: a vector add", "half: a copy"],
+    },
     { key: "latency", label: "Latency (ns)", kind: "range", min: 100, max: 1000 },
   ],
-  start: { gpu: "H200", threads: 1024, width: 4, loads: 1, latency: 400 },
+  start: { gpu: "H200", threads: 1024, width: 4, loads: 1, reads: "all", latency: 400 },
   draw: (state) => {
     const at = worked(state);
     return picture(
@@ -52,7 +58,9 @@ function worked(state) {
   const [width, loads, ns] = [state.width, state.loads, state.latency].map(Number);
   const chip = CHIPS[gpu];
   const threads = Math.min(Number(state.threads), chip.max_threads);
-  return { ...inFlight(gpu, threads, ns, width, loads), chip, threads, width, loads, ns, rate: (chip.bandwidth_tb_s * 1000) / chip.sms };
+  const most = chip.bandwidth_tb_s * READS[String(state.reads)];
+  const rate = (most * 1000) / chip.sms;
+  return { ...inFlight(gpu, threads, ns, width, loads, most), chip, threads, width, loads, ns, most, rate };
 }
 
 /** @param {number} bytes */
@@ -68,10 +76,10 @@ function say(state) {
   const result =
     queue > 0.5
       ? `all of it is used, and a load takes ${rounded(at.wait)} ns, ${rounded(queue)} of them in a queue`
-      : `at most ${rounded(at.tb_s)} TB/s, ${rounded((100 * at.tb_s) / at.chip.bandwidth_tb_s)}%`;
+      : `at most ${rounded(at.tb_s)} TB/s, ${rounded((100 * at.tb_s) / at.most)}%`;
   return (
     `${thousands(at.threads)} threads${less} with ${counted(at.loads, "load")} of ${at.width} bytes have ${kib(at.bytes)} under way ` +
-    `on each SM. ${at.chip.bandwidth_tb_s} TB/s for ${at.ns} ns are ${kib(at.needed)} on each: ${result}.`
+    `on each SM. ${rounded(at.most)} TB/s for ${at.ns} ns are ${kib(at.needed)} on each: ${result}.`
   );
 }
 
@@ -126,7 +134,7 @@ function lines(at, unit, filled) {
  */
 function curve(at) {
   const high = 96;
-  const most = at.chip.bandwidth_tb_s;
+  const { most } = at;
   /** @param {number} bytes */
   const x = (bytes) => (WIDE * Math.log(bytes / LEAST)) / Math.log(MOST / LEAST);
   /** @param {number} speed */
@@ -138,7 +146,7 @@ function curve(at) {
     parts.push(line(x(bytes), high, x(bytes), high + 4, "grey"));
     parts.push(label(x(bytes), high + 12, kib(bytes), { ...SMALL, anchor: bytes === 128 ? "start" : "middle", fill: "grey" }));
   }
-  parts.push(label(-4, 8, most, { ...SMALL, anchor: "end" }), label(-4, high, 0, { ...SMALL, anchor: "end" }));
+  parts.push(label(-4, 8, rounded(most), { ...SMALL, anchor: "end" }), label(-4, high, 0, { ...SMALL, anchor: "end" }));
   parts.push(line(x(at.needed), 8, x(at.needed), high, "green", { "stroke-dasharray": "4 3", "stroke-width": 1.5 }));
   parts.push(label(x(at.needed) - 4, 14, `needed: ${kib(at.needed)}`, { ...SMALL, anchor: "end" }));
   parts.push(`<polyline points="${path.join(" ")}" fill="none" stroke="#222222" stroke-width="1.5" class="d2l-stroke-ink"></polyline>`);

@@ -19,13 +19,14 @@ export function attainable(gpu, intensity, sms = CHIPS[gpu].sms) {
  * @param {number} latency ns
  * @param {number} width bytes of a load
  * @param {number} loads of a thread that are under way
+ * @param {number} [bandwidth] TB/s; the data sheet's by default
  * @returns {{bytes: number, needed: number, tb_s: number, wait: number}} bytes under way and
  *   needed on a multiprocessor, TB/s that follow, and ns from asking to having
  */
-export function inFlight(gpu, threads, latency, width, loads) {
-  const chip = CHIPS[gpu];
+export function inFlight(gpu, threads, latency, width, loads, bandwidth = CHIPS[gpu].bandwidth_tb_s) {
+  const { sms } = CHIPS[gpu];
   const bytes = threads * width * loads;
-  const rate = (chip.bandwidth_tb_s * 1000) / chip.sms;
+  const rate = (bandwidth * 1000) / sms;
   const attained = Math.min(rate, bytes / latency);
-  return { bytes, needed: rate * latency, tb_s: (attained * chip.sms) / 1000, wait: bytes / attained };
+  return { bytes, needed: rate * latency, tb_s: (attained * sms) / 1000, wait: bytes / attained };
 }
