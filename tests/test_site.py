@@ -3,6 +3,7 @@
 A bare `pytest` leaves this module out: a site built earlier says nothing of today's sources.
 """
 
+import gzip
 import json
 import re
 from html.parser import HTMLParser
@@ -10,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import api_page
 import pytest
+import standalone
 
 import book
 
@@ -58,7 +60,8 @@ def broken(page, pages):
         target = (page.path.parent / unquote(parts.path)).resolve() if parts.path else page.path
         found = target.exists()
         if found and parts.fragment and target in pages:
-            found = parts.fragment in pages[target].anchors
+            place = parts.fragment.partition("?")[0]  # what follows is a figure's state
+            found = place in pages[target].anchors
         if not found:
             yield link
 
@@ -130,3 +133,58 @@ def test_the_api_page_has_every_name_of_the_package(pages):
     assert {f"d2ltvm.{name}" for name in listed - modules} <= anchors
     for name in ("bench.contenders.tvm_add", "schedules.matmul.matmul_tiled", "hopper.ring.stream"):
         assert f"d2ltvm.{name}" in anchors
+
+
+BUDGET = 150_000  # bytes of a page's scripts, compressed
+
+
+def scripts(path):
+    """The bytes of a page's scripts, each compressed by itself as a server sends it."""
+    html = path.read_text()
+    files = [
+        (path.parent / unquote(urlsplit(source).path)).read_bytes()
+        for source in re.findall(r'<script[^>]*?\bsrc="([^"]+)"', html)
+    ]
+    inside = [text.encode() for text in re.findall(r"<script[^>]*>([^<]+)</script>", html)]
+    return sum(len(gzip.compress(each, 9)) for each in files + inside)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_scripts_of_a_page_are_small(path):
+    assert scripts(path) <= BUDGET
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_page_takes_nothing_from_elsewhere(path):
+    """Another host stands in the links that a reader follows, and nowhere else."""
+    html = re.sub(r"<!--.*?-->", "", path.read_text(), flags=re.DOTALL)
+    for tag in re.findall(r"<(?!a\b)\w[^>]*>", html):
+        assert not re.search(r"""\b(src|href|data|srcset|action|poster)=["']?(\w+:)?//""", tag), tag
+    for script in re.findall(r"<script[^>]*>([^<]+)</script>", html):
+        assert "//" not in re.sub(r"^\s*//.*$", "", script, flags=re.MULTILINE), script
+
+
+def test_no_style_sheet_or_script_takes_anything_from_elsewhere():
+    for path in SITE.glob("_static/**/*.css"):
+        text = path.read_text()
+        assert not re.search(r"""(@import|url\()\s*["']?(https?:)?//""", text), path
+    for path in SITE.glob("_static/**/*.js"):
+        text = path.read_text()
+        found = re.search(r"""(fetch|import|importScripts)\(\s*["'`](https?:)?//""", text)
+        assert not found, f"{path}: {found}"
+
+
+def test_icons_are_pictures_in_the_page(pages):
+    html = (SITE / "book" / "memory" / "matmul.html").read_text()
+    assert 'class="fa' not in html and html.count('class="svg-inline--fa') > 10
+    assert standalone.LICENCE in html
+
+
+def test_nothing_is_left_that_no_page_uses():
+    for name in (
+        "scripts/fontawesome.js",
+        "sphinx-thebe.js",
+        "locales",
+        "scripts/bootstrap.js.map",
+    ):
+        assert not (SITE / "_static" / name).exists(), name

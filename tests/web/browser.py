@@ -1,9 +1,20 @@
-"""Where the browser is and how it is started. As a script it says whether there is one."""
+"""Where the browser is, how it is started, and the pages that it is to show.
+
+As a script it says whether there is one.
+"""
 
 import os
 import shutil
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from playwright.sync_api import ViewportSize
+
+HTML = Path(__file__).resolve().parents[2] / "_build" / "html"
+WIDE: "ViewportSize" = {"width": 1300, "height": 900}
+NARROW: "ViewportSize" = {"width": 360, "height": 740}
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 # WebGPU on the processor, by SwiftShader; nothing that Chromium asks of the net by itself.
@@ -26,6 +37,12 @@ def executable() -> str | None:
     """The path of Chromium, CHROMIUM's before Debian's, or None."""
     named = os.environ.get("CHROMIUM")
     return next(filter(None, map(shutil.which, [named] if named else NAMES)), None)
+
+
+def pages() -> list[str]:
+    """Names of the site's pages, as in 'book/memory/matmul.html'."""
+    found = (path.relative_to(HTML) for path in HTML.rglob("*.html"))
+    return sorted(str(path) for path in found if path.parts[0] != "_static")
 
 
 if __name__ == "__main__":

@@ -7,16 +7,11 @@ import functools
 import http.server
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import browser as chromium
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
-
-ROOT = Path(__file__).resolve().parents[2]
-HTML = ROOT / "_build" / "html"
-WIDE: ViewportSize = {"width": 1300, "height": 900}
-NARROW: ViewportSize = {"width": 360, "height": 740}
+from browser import HTML, WIDE
+from playwright.sync_api import Browser, Page, sync_playwright
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,12 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("web")
             if chromium.executable() is None:
                 item.add_marker(none)
-
-
-def pages() -> list[str]:
-    """Names of the site's pages, as in 'book/memory/matmul.html'."""
-    found = (path.relative_to(HTML) for path in HTML.rglob("*.html"))
-    return sorted(str(path) for path in found if path.parts[0] != "_static")
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
