@@ -8,6 +8,7 @@ import { summary, timed } from "./timing.js";
 import { Unable } from "./problems.js";
 
 const LAUNCHES = 50; // one by one
+const TOGETHER = 500; // in a pass, at least
 
 /**
  * The ceilings of this GPU: measured before, or now.
@@ -58,7 +59,7 @@ async function launchTimes() {
     const buffers = buffersFor(found.device, launch);
     try {
       const encode = await ready(found.device, launch, buffers);
-      const together = await timed(found, encode);
+      const together = await timed(found, encode, TOGETHER);
       const alone = await submitted(found.device, encode);
       return { launch: together.seconds * 1e6, alone: alone.seconds * 1e6 };
     } finally {

@@ -3,8 +3,8 @@ import { element, escaped, rounded } from "../ui/markup.js";
 import { COLOURS, label, line, picture } from "../ui/svg.js";
 import { speed } from "./units.js";
 
-const [WIDTH, HEIGHT] = [360, 250];
-const FRAME = { left: 44, right: 350, top: 14, bottom: 214 };
+const [WIDTH, HEIGHT] = [300, 226];
+const FRAME = { left: 42, right: 290, top: 16, bottom: 186 };
 
 /**
  * @typedef {import("./measure.js").Result} Result
@@ -51,8 +51,8 @@ export function roofline(ceilings, runs, current = []) {
     axes(xs, ys, x, y),
     element("clipPath", { id: "d2l-roof" }, element("rect", { x: FRAME.left, y: FRAME.top, width: FRAME.right - FRAME.left, height: FRAME.bottom - FRAME.top })),
     element("polyline", { class: "d2l-stroke-blue", points: roof.join(" "), fill: "none", stroke: COLOURS.blue, "stroke-width": 2, "clip-path": "url(#d2l-roof)" }),
-    label(FRAME.right, y(ceilings.rate) - 9, speed(ceilings.rate, "GFLOPS"), { anchor: "end", "font-size": 10.5, fill: "blue" }),
-    label(x(xs[0]) + 6, FRAME.top + 6, `slope: ${speed(ceilings.copy, "GB/s")}`, { "font-size": 10.5, fill: "blue" }),
+    label(FRAME.right, y(ceilings.rate) - 9, speed(ceilings.rate, "GFLOPS"), { anchor: "end", "font-size": 11, fill: "blue" }),
+    label(x(xs[0]) + 6, FRAME.top + 4, `slope: ${speed(ceilings.copy, "GB/s")}`, { "font-size": 11, fill: "blue" }),
     ...marked.map((dot) => spot(x(dot.intensity), y(dot.gflops), dot, !current.length || current.includes(dot.kernel))),
   );
 }
@@ -67,7 +67,7 @@ function spot(x, y, { number, title, gflops }, standsOut) {
   const fill = standsOut ? "amber" : "pale";
   const words = element("title", {}, escaped(`${title}: ${speed(gflops, "GFLOPS")}`));
   const circle = element("circle", { class: `d2l-${fill}`, cx: x, cy: y, r: 7.5, fill: COLOURS[fill], stroke: COLOURS.grey, "stroke-width": standsOut ? 1.2 : 0.7 });
-  return element("g", {}, words, circle, label(x, y + 0.5, number, { anchor: "middle", "font-size": 9.5, fill: standsOut ? "black" : "ink" }));
+  return element("g", {}, words, circle, label(x, y + 0.5, number, { anchor: "middle", "font-size": 10, fill: standsOut ? "black" : "ink" }));
 }
 
 /**
@@ -80,11 +80,11 @@ function axes(xs, ys, x, y) {
   const parts = [];
   for (const at of powers(xs, 4)) {
     parts.push(line(x(at), FRAME.top, x(at), FRAME.bottom, "line", { "stroke-width": 0.5 }));
-    parts.push(label(x(at), FRAME.bottom + 10, at < 1 ? `1/${1 / at}` : at, { anchor: "middle", "font-size": 10.5 }));
+    parts.push(label(x(at), FRAME.bottom + 11, at < 1 ? `1/${1 / at}` : at, { anchor: "middle", "font-size": 11 }));
   }
   for (const at of powers(ys, 10)) {
     parts.push(line(FRAME.left, y(at), FRAME.right, y(at), "line", { "stroke-width": 0.5 }));
-    parts.push(label(FRAME.left - 4, y(at), at >= 1 ? rounded(at, 1) : at.toPrecision(1), { anchor: "end", "font-size": 10.5 }));
+    parts.push(label(FRAME.left - 4, y(at), at >= 1 ? rounded(at, 1) : at.toPrecision(1), { anchor: "end", "font-size": 11 }));
   }
   parts.push(label((FRAME.left + FRAME.right) / 2, HEIGHT - 10, "operations for each byte", { anchor: "middle" }));
   parts.push(label(10, (FRAME.top + FRAME.bottom) / 2, "GFLOPS", { anchor: "middle", transform: `rotate(-90 10 ${(FRAME.top + FRAME.bottom) / 2})` }));
