@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import explore_cases
 import numpy as np
@@ -125,3 +126,27 @@ def test_without_quickjs_one_line_says_so(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "quickjs", None)
     with pytest.raises(d2ltvm.MissingError, match="pip install quickjs"):
         d2ltvm.explore.banks()
+
+
+CHAPTERS = sorted(Path(__file__).parent.parent.glob("book/**/*.ipynb"))
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_an_exercise_links_to_a_figure_of_its_chapter_in_a_state_that_there_is(path):
+    cells = json.loads(path.read_text())["cells"]
+    figures = {
+        found
+        for cell in cells
+        for output in cell.get("outputs", [])
+        for found in re.findall(
+            r'id="(explorer-[\w-]+)" data-expl',
+            "".join(output.get("data", {}).get("text/html", "")),
+        )
+    }
+    text = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    for figure, query in re.findall(r'href="#(explorer-[\w-]+)\?([^"]*)"', text):
+        assert figure in figures
+        state = dict(pair.split("=") for pair in query.split("&amp;"))
+        fields = ENGINE.call("described", figure.removeprefix("explorer-"), None)["fields"]
+        for key, value in state.items():
+            assert value in map(str, fields[key]), f"{key}={value}"

@@ -107,7 +107,7 @@ function tile(state, request) {
   const lanesDown = Number(state.same_row) ? 1 : 32 / across;
   const shown = Math.max(8, lanesDown);
   const wide = Math.min(15, (BANKS * BANK) / (columns + 8));
-  const high = Math.min(14, TILE / shown);
+  const high = Math.min(17, TILE / shown);
   const parts = [label(0, -20, heading(across, each, vthreads), SMALL)];
   parts.push(box(0, 0, columns * wide, shown * high, "paper", { stroke: "#8a8a8a" }));
   parts.push(box(columns * wide, 0, padding * wide, shown * high, "amber", { "fill-opacity": 0.6 }));
@@ -220,7 +220,7 @@ function rows({ first, width }, bank) {
   });
   const numbers = [...new Set([...by.keys()].map((byte) => Math.floor(byte / 128)))].sort((a, b) => a - b);
   const shown = Math.max(8, numbers.length);
-  const high = Math.min(14, TILE / shown);
+  const high = Math.min(17, TILE / shown);
   const parts = [
     label(0, -20, "shared memory, a row of 32 words above their banks", SMALL),
     box(0, 0, BANKS * BANK, numbers.length * high, "paper", { stroke: "#8a8a8a" }),
@@ -249,7 +249,7 @@ function rows({ first, width }, bank) {
 function stacks({ first, width, kind }, bank) {
   const { groups, passes } = wavefronts(first, width, kind);
   const conflicts = groups.some((each) => each.passes > 1);
-  const high = Math.min(12, PLOT / passes);
+  const high = Math.min(24, PLOT / passes);
   const parts = [box(bank * BANK, PLOT - passes * high, BANK, passes * high, "pink", { "fill-opacity": 0.5, ...SILENT })];
   let base = PLOT;
   for (const each of groups) {

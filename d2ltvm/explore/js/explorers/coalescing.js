@@ -158,9 +158,11 @@ function lanes(first, width, shown) {
     const wide = width * BYTE;
     const name = who.length === 1 ? `${who[0]}` : `${who[0]}–${who[who.length - 1]}`;
     const gap = wide > 8 ? 1 : 0.4;
-    parts.push(box(x + gap / 2, y + 1, wide - gap, ROW - 2, "sky", {}, `${who.length === 1 ? "lane" : "lanes"} ${name}: byte ${byte}`));
+    parts.push(box(x + gap / 2, y + 1, wide - gap, ROW - 2, "blue", {}, `${who.length === 1 ? "lane" : "lanes"} ${name}: byte ${byte}`));
     if (wide >= 6.2 * name.length + 2) {
-      parts.push(label(x + wide / 2, y + ROW / 2 + 0.3, name, { anchor: "middle", fill: "black", "pointer-events": "none", ...SMALL }));
+      parts.push(label(x + wide / 2, y + ROW / 2 + 0.3, name, { anchor: "middle", fill: "paper", "pointer-events": "none", ...SMALL }));
+    } else if (by.size === 1) {
+      parts.push(label(x + wide + 3, y + ROW / 2 + 0.3, `lanes ${name}`, { "pointer-events": "none", ...SMALL }));
     }
   }
   return parts;
