@@ -8,6 +8,7 @@ import numpy as np
 
 from d2ltvm.analysis.coalescing import WARP
 from d2ltvm.compiler import cubin
+from d2ltvm.compute.ops import several
 from d2ltvm.errors import shown
 from d2ltvm.system import chips
 
@@ -87,7 +88,7 @@ def occupancy(
     blocks = limits[limit]
     waves = None
     if grid is not None:
-        given = list(grid) if isinstance(grid, (tuple, list)) else [grid]
+        given: list[Any] = list(grid) if several(grid) else [grid]  # type: ignore[arg-type]
         if not given:
             raise ValueError(f"grid is {grid!r}; expected a number of blocks, or several")
         sizes = [_integer("grid", size, 1, None, chip.name) for size in given]

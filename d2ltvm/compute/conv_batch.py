@@ -17,7 +17,7 @@ from d2ltvm.compute.convolution import (
     conv_reference,
     with_border,
 )
-from d2ltvm.compute.ops import countable, placeholder, whole
+from d2ltvm.compute.ops import countable, in_32_bits, placeholder, whole
 
 
 def conv_hwcn(
@@ -47,6 +47,7 @@ def conv_hwcn(
         ValueError: a number is out of its range, or the kernel larger than the padded image.
     """
     on = conv_out_size(n, k, p, s)
+    p, s = in_32_bits("p", p, 0), in_32_bits("s", s)
     batch, oc, ic = whole("batch", batch), whole("oc", oc), whole("ic", ic)
     n, k, p, s = int(n), int(k), int(p), int(s)
     X = placeholder((n, n, ic, batch), dtype, "X")
@@ -94,6 +95,7 @@ def conv_nhwcnc(
         ValueError: as for `conv_hwcn`, or a number is no multiple of the block.
     """
     on = conv_out_size(n, k, p, s)
+    p, s = in_32_bits("p", p, 0), in_32_bits("s", s)
     batch, oc, ic = whole("batch", batch), whole("oc", oc), whole("ic", ic)
     n, k, p, s = int(n), int(k), int(p), int(s)
     for name, size in (("batch", batch), ("oc", oc), ("ic", ic)):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from tvm import te, tirx
 
-from d2ltvm.compute.ops import countable, placeholder, several, whole
+from d2ltvm.compute.ops import countable, in_32_bits, placeholder, several, whole
 from d2ltvm.errors import shown
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -91,7 +91,7 @@ def padding(X: Any, ph: int, pw: int, val: float = 0) -> Any:
         raise TypeError(f"X is a {type(X).__name__}; expected a te tensor")
     if len(X.shape) < 2:
         raise ValueError(f"X has shape {tuple(X.shape)}; expected two dimensions or more")
-    ph, pw = whole("ph", ph, 0), whole("pw", pw, 0)
+    ph, pw = in_32_bits("ph", ph, 0), in_32_bits("pw", pw, 0)
     if not _holds(str(X.dtype), val):
         raise ValueError(f"val is {shown(val)}; expected a number that {X.dtype} can hold")
     return with_border(X, {len(X.shape) - 2: ph, len(X.shape) - 1: pw}, val)
@@ -161,6 +161,8 @@ def conv(
         except ValueError as error:
             given = ", ".join(f"{n} = {shown(v)}" for n, v in zip(names, values, strict=True))
             raise ValueError(f"of {given}: {error}") from None
+    for name, value in (("ph", ph), ("pw", pw), ("sh", sh), ("sw", sw)):
+        in_32_bits(name, value, 0)
     nh, nw, kh, kw, ph, pw, sh, sw = map(int, (nh, nw, kh, kw, ph, pw, sh, sw))
     X = placeholder((ic, nh, nw), "float32", "X")
     K = placeholder((oc, ic, kh, kw), "float32", "K")

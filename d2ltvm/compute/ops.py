@@ -244,6 +244,14 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def in_32_bits(name: str, value: Any, least: int = 1) -> int:
+    """`whole`, of what TVM counts with."""
+    number = whole(name, value, least)
+    if number > MOST:
+        raise ValueError(f"{name} is {shown(value)}; expected an integer under 2**31")
+    return number
+
+
 def as_number(name: str, value: Any) -> float:
     """`value` as a Python float, or a ValueError where it is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):

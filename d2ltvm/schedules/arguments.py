@@ -11,7 +11,7 @@ import numpy as np
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from d2ltvm.compute.ops import MOST, whole
+from d2ltvm.compute.ops import MOST, in_32_bits, whole
 from d2ltvm.errors import shown
 
 P = ParamSpec("P")
@@ -64,10 +64,7 @@ def _argument(parameter: inspect.Parameter, value: Any) -> Any:
     """An argument as the function gets it, or an error that names it."""
     name, kind = parameter.name, parameter.annotation
     if kind is int:
-        size = whole(name, value, 0 if name in FROM_ZERO else 1)
-        if size > MOST:
-            raise ValueError(f"{name} is {size}; expected an integer under 2**31")
-        return size
+        return in_32_bits(name, value, 0 if name in FROM_ZERO else 1)
     if kind is bool and not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} is {shown(value)}; expected True or False")
     if kind is str and not (isinstance(value, str) and value in SCOPES):
