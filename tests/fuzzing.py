@@ -29,7 +29,7 @@ configuration.set_hypothesis_home_dir(tempfile.mkdtemp())  # what it keeps is no
 TOTAL = 1200  # inputs of a plain run
 INPUTS = int(os.environ.get("D2LTVM_FUZZ_INPUTS", TOTAL))
 SURVEY = os.environ.get("D2LTVM_FUZZ_SURVEY")  # count faults, and go on
-SECONDS, MEMORY = 20, 4 << 30  # of one call
+SECONDS, MEMORY = 60, 4 << 30  # of one call; seconds also where much else runs
 
 REFUSED = object()  # what an oracle expects where a call is to be refused
 
