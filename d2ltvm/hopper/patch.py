@@ -41,6 +41,6 @@ def changed(function: Callable[..., Any], *edits: tuple[str, str], **names: Any)
             raise ValueError(f"names has {name}; expected a name in {function.__name__}")
     file = f"<{function.__name__}, changed {next(_number)}>"
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
-    space = {**function.__globals__, **names}
+    space = {**inspect.unwrap(function).__globals__, **names}  # a decorator has other ones
     exec(compile(source, file, "exec"), space)
     return space[function.__name__]
