@@ -1,8 +1,10 @@
 """Figures that can be touched: their arithmetic is the package's, and bad values are refused."""
 
+import html
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import explore_cases
 import numpy as np
@@ -134,19 +136,17 @@ CHAPTERS = sorted(Path(__file__).parent.parent.glob("book/**/*.ipynb"))
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_an_exercise_links_to_a_figure_of_its_chapter_in_a_state_that_there_is(path):
     cells = json.loads(path.read_text())["cells"]
-    figures = {
-        found
-        for cell in cells
-        for output in cell.get("outputs", [])
-        for found in re.findall(
-            r'id="(explorer-[\w-]+)" data-expl',
-            "".join(output.get("data", {}).get("text/html", "")),
-        )
-    }
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    stored = "".join("".join(output.get("data", {}).get("text/html", "")) for output in outputs)
+    figures = {}  # what a kernel in hand gave them, by id
+    for tag in re.findall(r'<figure class="d2l-explorer"[^>]*>', stored):
+        (found,), given = re.findall(r' id="([^"]*)"', tag), re.findall(r'given="([^"]*)"', tag)
+        figures[found] = json.loads(html.unescape(given[0])) if given else None
     text = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     for figure, query in re.findall(r'href="#(explorer-[\w-]+)\?([^"]*)"', text):
         assert figure in figures
-        state = dict(pair.split("=") for pair in query.split("&amp;"))
-        fields = ENGINE.call("described", figure.removeprefix("explorer-"), None)["fields"]
+        state = dict(unquote(pair).split("=") for pair in query.split("&amp;"))
+        name = figure.removeprefix("explorer-").removesuffix("-kernel")
+        fields = ENGINE.call("described", name, figures[figure])["fields"]
         for key, value in state.items():
             assert value in map(str, fields[key]), f"{key}={value}"
