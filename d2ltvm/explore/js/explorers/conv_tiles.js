@@ -51,7 +51,7 @@ export const convTiles = {
       label(192, 10, `a thread: ${at.ec} × ${at.eh} × ${at.ew} sums`, TEXT),
       group(192, 20, thread(at)),
       label(8, 194, "TFLOPS over FLOP a byte", TEXT),
-      group(0, 206, roofline(at.gpu, at.busy, at)),
+      group(0, 206, roofline(at.gpu, at.busy, at.wrong ? {} : at)),
       label(192, 194, "warps of an SM", TEXT),
       group(192, 204, warps(CHIPS[at.gpu].max_threads / 32, at.held.blocks, Math.ceil(at.threads / 32))),
       group(192, 260, taken(at)),

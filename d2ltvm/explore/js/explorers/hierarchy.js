@@ -50,7 +50,7 @@ export const hierarchy = {
       label(192, 10, `a thread: ${state.ey} × ${state.ex} sums`, TEXT),
       group(192, 20, thread(at)),
       label(8, 194, "TFLOPS over FLOP a byte", TEXT),
-      group(0, 206, roofline(at.gpu, at.busy, at)),
+      group(0, 206, roofline(at.gpu, at.busy, at.wrong ? {} : at)),
       label(192, 194, "warps of an SM", TEXT),
       group(192, 204, warps(CHIPS[at.gpu].max_threads / 32, at.held.blocks, at.threads / 32)),
       group(192, 260, taken(at)),
@@ -209,7 +209,7 @@ function thread({ ey, ex }) {
   parts.push(boxes(strips, "paper", { "fill-opacity": 0, ...grid }));
   const field = corners({ key: "ey", values: ELEMENTS, unit: CELL }, { key: "ex", values: ELEMENTS, unit: CELL }, 16 * CELL);
   parts.push(group(from, from, field, handle(ex * CELL, ey * CELL, "ink")));
-  const count = `${ey} + ${ex} operands for ${counted(ey * ex, "product")}`;
+  const count = `${ey} + ${ex} loads, ${counted(ey * ex, "product")}`;
   parts.push(label(0, SIDE + 9, count, { "font-size": 10.5 }));
   return parts.join("");
 }

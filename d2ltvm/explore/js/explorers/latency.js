@@ -104,14 +104,14 @@ function pipe(at) {
   parts.push(outline(0, 0, long, TALL, "ink", { "stroke-width": 1.5 }));
   parts.push(label(-4, 4, rounded(at.rate), { ...SMALL, anchor: "end" }), label(-4, TALL, 0, { ...SMALL, anchor: "end" }));
   const inside = filled > 16 ? TALL - filled / 2 : TALL - filled - 9;
-  parts.push(label(6, inside, `under way: ${kib(Math.min(at.bytes, at.needed))}`, { ...SMALL, fill: filled > 16 ? "black" : "ink" }));
+  if (long > 110) parts.push(label(6, inside, `under way: ${kib(Math.min(at.bytes, at.needed))}`, { ...SMALL, fill: filled > 16 ? "black" : "ink" }));
   if (queue > 84) parts.push(label(long + 6, TALL / 2, `queue: ${kib(at.bytes - at.needed)}`, { ...SMALL, fill: "black" }));
-  if (filled < TALL - 34) parts.push(label(6, 11, `room for ${kib(at.needed)}`, SMALL));
+  if (long > 110 && filled < TALL - 34) parts.push(label(6, 11, `room for ${kib(at.needed)}`, SMALL));
   for (const [ns, anchor] of /** @type {[number, string][]} */ ([[at.ns, "middle"], ...(queue > 60 ? [[at.wait, "end"]] : [])])) {
     parts.push(line(ns * unit, TALL, ns * unit, TALL + 4, "grey"));
     parts.push(label(ns * unit, TALL + 11, `${thousands(ns)} ns`, { ...SMALL, anchor }));
   }
-  parts.push(label(0, TALL + 11, "asked", SMALL));
+  if (long > 64) parts.push(label(0, TALL + 11, "asked", SMALL));
   return parts.join("");
 }
 

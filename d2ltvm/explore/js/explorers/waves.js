@@ -2,13 +2,14 @@
 import { CHIPS } from "../data/chips.js";
 import { deal } from "../models/waves.js";
 import { boxes } from "../ui/charts.js";
-import { counted, rounded, sets } from "../ui/markup.js";
+import { counted, element, rounded, sets } from "../ui/markup.js";
 import { box, group, label, line, picture } from "../ui/svg.js";
 
 /** @typedef {import("../ui/figure.js").State} State */
 
 const [WIDE, TALL] = [300, 216]; // of the picture, for the time and for the multiprocessors
 const SMALL = { "font-size": 10.5 };
+const HATCHED = { fill: "url(#d2l-part-of-tile)", class: "d2l-hatched" };
 const STRIPS = 12; // that the rows are cut into for the pointer
 
 /** @type {import("../ui/figure.js").Explorer} */
@@ -53,8 +54,9 @@ function worked(state) {
   const split = way === "stream-K" ? 1 : Number(state.split);
   const dealt = deal(tiles, sms, anSm, rounds, split, ends, way, faster);
   const count = sms * anSm;
-  const whole = Math.ceil(tiles / count) * (rounds + ends); // of whole tiles in turns, all SMs alike
-  return { ...dealt, sms, anSm, tiles, rounds, ends, split, way, faster, count, whole };
+  // Whole tiles in turns, all SMs alike, and the room for a wave more.
+  const shown = Math.max(dealt.time, (Math.ceil(tiles / count) + 1) * (rounds + ends));
+  return { ...dealt, sms, anSm, tiles, rounds, ends, split, way, faster, count, shown };
 }
 
 /** @param {State} state */
@@ -74,7 +76,7 @@ function say(state) {
  * @param {ReturnType<typeof worked>} at
  */
 function rows(at) {
-  const unit = WIDE / Math.max(at.time, at.whole);
+  const unit = WIDE / at.shown;
   const high = TALL / at.count;
   const gap = Math.min(0.5, high / 5);
   /** @type {Record<string, number[][]>} */
@@ -93,7 +95,8 @@ function rows(at) {
     box(0, 0, at.time * unit, TALL, "pale", {}, "idle"),
     boxes(found.even, "sky", {}, "whole tiles"),
     boxes(found.odd, "blue", {}, "whole tiles, every second of a place"),
-    boxes(found.part, "amber", {}, "parts of tiles"),
+    hatch(),
+    boxes(found.part, "amber", HATCHED, "parts of tiles"),
     boxes(found.ends, "black", { "fill-opacity": 0.45 }, "beginnings and ends"),
     label(-4, 5, "SM 0", { ...SMALL, anchor: "end" }),
     label(-4, TALL - 5, at.sms - 1, { ...SMALL, anchor: "end" }),
@@ -101,6 +104,13 @@ function rows(at) {
     field(at, unit),
   ];
   return parts.join("");
+}
+
+/** The pattern of a part of a tile, for who does not see its colour. */
+function hatch() {
+  const lines = element("path", { d: "M-1 1L1 -1M0 4L4 0M3 5L5 3", stroke: "#222222", "stroke-width": 0.6 });
+  const style = { id: "d2l-part-of-tile", width: 4, height: 4, patternUnits: "userSpaceOnUse" };
+  return element("defs", {}, element("pattern", style, box(0, 0, 4, 4, "amber"), lines));
 }
 
 /**
@@ -139,7 +149,7 @@ function field(at, unit) {
  * @param {ReturnType<typeof worked>} at
  */
 function axis(at) {
-  const most = Math.max(at.time, at.whole);
+  const most = at.shown;
   const unit = WIDE / most;
   const parts = [line(0, 3, WIDE, 3, "grey")];
   const step = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192].find((each) => most / each <= 8) || 16384;
@@ -165,7 +175,7 @@ function share(at) {
     label(used > 60 ? used - 5 : used + 5, 7, `${rounded(100 * at.busy)}%`, { ...SMALL, anchor: used > 60 ? "end" : "start", fill: used > 60 ? "black" : "ink" }),
     box(0, 22, 9, 9, "sky"),
     label(13, 27, "whole tile", SMALL),
-    box(76, 22, 9, 9, "amber"),
+    box(76, 22, 9, 9, "amber", HATCHED),
     label(89, 27, "part of one", SMALL),
     box(160, 22, 9, 9, "black", { "fill-opacity": 0.45 }),
     label(173, 27, "its beginning and end", SMALL),

@@ -11,9 +11,9 @@ const [LEAST_X, MOST_X, LEAST_Y, MOST_Y] = [0.25, 4096, 0.08, 200]; // FLOP a by
  * A roofline of float32 with a filled and a hollow mark on it, in 176 by 122 units.
  * @param {string} gpu
  * @param {number} sms multiprocessors that have work
- * @param {{reuse: number, best: number}} at FLOP per byte that blocks ask for, and with one move of each byte
+ * @param {{reuse?: number, best?: number}} at FLOP per byte that blocks ask for, and with one move of each byte
  */
-export function roofline(gpu, sms, { reuse, best }) {
+export function roofline(gpu, sms, { reuse = 0, best = 0 }) {
   const [left, wide, high] = [24, 150, 100];
   /** @param {number} value */
   const x = (value) => left + (wide * Math.log(value / LEAST_X)) / Math.log(MOST_X / LEAST_X);
@@ -40,6 +40,7 @@ export function roofline(gpu, sms, { reuse, best }) {
     [best, "paper", "each byte moves once"],
     [reuse, "orange", "L2 keeps nothing"],
   ])) {
+    if (!value) continue;
     const [cx, cy] = [x(Math.min(value, MOST_X)), y(attainable(gpu, value, sms))];
     const title = `${what}: ${rounded(value)} FLOP a byte, at most ${rounded(attainable(gpu, value, sms))} TFLOPS`;
     parts.push(box(cx - 4, cy - 4, 8, 8, fill, { rx: 4, stroke: "#D55E00", "stroke-width": 2 }, title));
@@ -100,10 +101,10 @@ export function corners(down, across, most) {
   const parts = [];
   let top = 0;
   for (const high of down.values) {
-    const bottom = Math.min(high * down.unit, most);
+    const bottom = high === down.values[down.values.length - 1] ? most : Math.min(high * down.unit, most);
     let left = 0;
     for (const wide of across.values) {
-      const right = Math.min(wide * across.unit, most);
+      const right = wide === across.values[across.values.length - 1] ? most : Math.min(wide * across.unit, most);
       if (bottom > top && right > left) {
         const set = { ...sets({ [down.key]: high, [across.key]: wide }), cursor: "nwse-resize" };
         parts.push(box(left, top, right - left, bottom - top, "paper", { ...set, "fill-opacity": 0 }));
