@@ -14,9 +14,10 @@ CHAPTERS ?=
 CHECK ?=
 INPUTS ?= 20000
 SITE := _build/html
+TSC := npx --yes --package typescript@5.9.3 tsc
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz mutate help env book test test-web quick cold new-chapter cells notebooks record validate sanitize numbers format lint dist doctor bench clean
+.PHONY: fuzz mutate help env book test test-web quick cold new-chapter cells notebooks record validate sanitize numbers format lint lint-js dist doctor bench clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | sort | expand -t 14
@@ -104,6 +105,10 @@ lint: $(STAMP)  ## style, spelling, types, and that imports run one way
 	@$(BIN)/codespell
 	@$(BIN)/mypy --no-error-summary
 	@found=$$(PYTHONPATH=. $(BIN)/lint-imports --no-logo) || { echo "$$found"; exit 1; }
+
+lint-js:  ## types of the JavaScript, by TypeScript's checker; without Node, a line says so
+	@if $(TSC) --version >/dev/null 2>&1; then $(TSC) -p tests/web/tsconfig.json; else \
+		echo "Types of the JavaScript are not checked: that needs Node, whose npx gets TypeScript."; fi
 
 doctor: $(STAMP)  ## what this machine can do, and how to get the rest
 	@$(BIN)/python -m d2ltvm doctor

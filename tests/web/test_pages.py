@@ -26,6 +26,7 @@ VIOLATIONS = """options => axe.run(
 # Solutions and long code are opened. Of the thousands of tokens of code one of each kind stays.
 OPEN = """() => {
   document.querySelectorAll("details").forEach(each => { each.open = true; });
+  document.getAnimations().forEach(each => each.finish());
   const seen = new Set();
   document.querySelectorAll("pre span, .sig span").forEach(each => {
     const kind = [each.className, each.closest("div, dt").className].join();

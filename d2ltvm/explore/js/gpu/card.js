@@ -129,7 +129,7 @@ export function outcome(shown, results, ceilings, expected, gpu) {
   const own = shown.against ? results.slice(1) : results;
   const records = shown.against ? [shown.againstRecord, ...shown.records] : shown.records;
   const rows = results.map((result, k) => row(result, records[k], ceilings));
-  const head = ["", "Your GPU", "of your ceiling", records.find(Boolean) ? "The book’s" : ""].map((text) => element("th", { scope: "col" }, text));
+  const head = ["", "Your GPU", "of your ceiling", records.find(Boolean) ? "The book’s" : ""].map((text) => (text ? element("th", { scope: "col" }, text) : element("td")));
   const wrong = results.filter((result) => !result.verdict.right);
   return [
     element("div", { class: "d2l-table" }, element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows))),
