@@ -20,7 +20,9 @@ from d2ltvm.explore.operations import OPERATIONS, Operation, Size
 from d2ltvm.system import files
 
 PACKAGE = Path(__file__).resolve().parents[1]
-SOURCES = ("compute", "compiler", "schedules", "explore")  # what a shader follows from
+OWN = ("catalog", "definition", "kernels", "operations")
+# What a kernel's script follows from, beside TVM.
+SOURCES = ("compute/*.py", "compiler/*.py", "schedules/*.py", *(f"explore/{n}.py" for n in OWN))
 
 
 def kernel(name: str) -> Kernel:
@@ -199,6 +201,6 @@ def _speed(record: Record, at: Recorded, operation: Operation, named: dict[str, 
 
 @functools.cache
 def _sources() -> str:
-    """What the shaders follow from, but for TVM: the text of the package's own modules."""
-    paths = (path for folder in SOURCES for path in sorted((PACKAGE / folder).rglob("*.py")))
+    """The text of the modules of SOURCES."""
+    paths = (path for pattern in SOURCES for path in sorted(PACKAGE.glob(pattern)))
     return "".join(path.read_text() for path in paths)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, Locator, Page
 from playwright.sync_api import TimeoutError as Late
@@ -19,6 +20,7 @@ import d2ltvm
 from d2ltvm.explore import catalog, kernels, scripts
 
 NAMES = list(catalog.BY_NAME)
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Cards</title>
 <link rel="icon" href="data:,"><link rel="stylesheet" href="_static/explore/explore.css">
 <script src="_static/explore/explore.js"></script></head><body><main>{}</main></body></html>"""
@@ -39,6 +41,8 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     all_cards = [*map(d2ltvm.explore.run, NAMES), d2ltvm.explore.your_gpu()]
     (root / "index.html").write_text(PAGE.format("".join(card.markup for card in all_cards)))
     (root / "own.html").write_text(PAGE.format(own.markup))
+    few = [*map(d2ltvm.explore.run, ("add_four", "multiply_add")), d2ltvm.explore.your_gpu()]
+    (root / "few.html").write_text(PAGE.format("".join(card.markup for card in few)))
     (root / "cell.html").write_text(PAGE.format('<div id="cell"></div>'))
     (root / "notebook.js").write_text(scripts.bundle("notebook.js", "module"))
     (root / "own.json").write_text(json.dumps({"markup": own.markup, "kernels": own.kernels}))
@@ -111,6 +115,13 @@ def test_a_kernel_runs_and_is_right(name: str, shared: Page) -> None:
 def test_from_the_disk_as_well(page: Page, cards: Path) -> None:
     page.goto((cards / "index.html").as_uri())
     assert run(page, "add_one").get_attribute("data-state") == "done"
+
+
+@pytest.mark.parametrize("where", ["site", "disk"])
+def test_a_chapter_has_its_card(where: str, page: Page, request: pytest.FixtureRequest) -> None:
+    page.goto(f"{request.getfixturevalue(where)}/book/start/first_kernel.html")
+    card = run(page, "first_kernel")
+    assert card.get_attribute("data-state") == "done", said(card)
 
 
 def test_nothing_runs_before_a_prediction(page: Page, served: str) -> None:
@@ -317,6 +328,23 @@ def test_without_scripts_the_record_and_one_line_stand_there(browser: Browser, s
     assert "NVIDIA H200" in card.inner_text() and "with scripts" in said(card)
     assert not card.locator("form").is_visible()
     context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1300])
+def test_axe_finds_nothing_in_cards_that_have_run(
+    theme: str, width: int, page: Page, served: str
+) -> None:
+    page.set_viewport_size({"width": width, "height": 740})
+    page.goto(f"{served}/few.html")
+    page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+    for name in ("add_four", "multiply_add"):
+        assert run(page, name).get_attribute("data-state") == "done"
+    page.locator("[data-gpu] button[type=submit]").click()
+    page.wait_for_function("() => document.querySelector('[data-gpu]').dataset.state === 'done'")
+    page.evaluate(AXE)
+    found = page.evaluate("() => axe.run('main').then(found => found.violations)")
+    assert [(fault["id"], fault["nodes"][0]["html"]) for fault in found] == []
 
 
 def test_a_narrow_page_does_not_scroll_sideways(page: Page, served: str) -> None:

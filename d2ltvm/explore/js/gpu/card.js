@@ -128,8 +128,9 @@ function expectation({ variants }, id) {
 export function outcome(shown, results, ceilings, expected, gpu) {
   const own = shown.against ? results.slice(1) : results;
   const records = shown.against ? [shown.againstRecord, ...shown.records] : shown.records;
-  const rows = results.map((result, k) => row(result, records[k], ceilings));
-  const head = ["", "Your GPU", "of your ceiling", records.find(Boolean) ? "The book’s" : ""].map((text) => (text ? element("th", { scope: "col" }, text) : element("td")));
+  const rows = results.map((result, k) => row(result, records.some(Boolean) ? records[k] : undefined, ceilings));
+  const theirs = records.some(Boolean);
+  const head = ["Kernel", "Your GPU", "of your ceiling", ...(theirs ? ["The book’s"] : [])].map((text) => element("th", { scope: "col" }, text));
   const wrong = results.filter((result) => !result.verdict.right);
   return [
     element("div", { class: "d2l-table" }, element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows))),
@@ -140,7 +141,7 @@ export function outcome(shown, results, ceilings, expected, gpu) {
 
 /**
  * @param {Result} result
- * @param {Recorded} record
+ * @param {Recorded | undefined} record undefined where no kernel of the table has one
  * @param {Ceilings} ceilings
  */
 function row(result, record, ceilings) {
@@ -149,9 +150,9 @@ function row(result, record, ceilings) {
   const cells = right
     ? [`${speed(result.speed, result.unit)}`, percent(result.speed / ceiling)]
     : ["wrong", ""];
-  const theirs = record ? `${speed(record.speed, result.unit)}` : "";
+  const theirs = record === undefined ? [] : [record ? speed(record.speed, result.unit) : "—"];
   const name = element("th", { scope: "row" }, escaped(result.variant || result.title));
-  return element("tr", right ? {} : { class: "d2l-wrong" }, name, ...[...cells, theirs].map((text) => element("td", {}, escaped(text))));
+  return element("tr", right ? {} : { class: "d2l-wrong" }, name, ...[...cells, ...theirs].map((text) => element("td", {}, escaped(text))));
 }
 
 /**

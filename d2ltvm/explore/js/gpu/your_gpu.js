@@ -43,7 +43,7 @@ export function table(theirs, yours) {
     ["A launch among others", yours && micro(yours.launch), micro(theirs.launch)],
     ["A launch by itself", yours && micro(yours.alone), micro(theirs.alone)],
   ];
-  const head = ["", "Yours", `The book’s ${theirs.device}`].map((text) => (text ? element("th", { scope: "col" }, escaped(text)) : element("td")));
+  const head = ["Ceiling", "Yours", `The book’s ${theirs.device}`].map((text) => element("th", { scope: "col" }, escaped(text)));
   const body = rows.map(([name, ...values]) =>
     element("tr", {}, element("th", { scope: "row" }, String(name)), ...values.map((text) => element("td", {}, escaped(text || "—")))),
   );

@@ -60,6 +60,18 @@ def test_names_are_distinct_and_chapters_and_rivals_exist():
             assert (rival.sizes, len(rival.variants)) == (of.sizes, 1) or of.name == "bcast_rows"
 
 
+def test_every_kernel_has_a_card_or_a_rival_that_has_one():
+    shown = {
+        name
+        for chapter in book.chapters()
+        for cell in book.code_cells(book.read(chapter))
+        for name in re.findall(r'explore\.run\("(\w+)"\)', cell.source)
+    }
+    rivals = {catalog.BY_NAME[name].against for name in shown}
+    assert set(NAMES) == shown | (rivals - {""}) | {"launch"}  # which the ceilings need
+    assert len(shown) >= 25
+
+
 def test_a_record_is_the_books_in_the_cards_unit():
     told = kernels.shown("matmul_tiled")
     record = d2ltvm.load_record("matmul/steps")
