@@ -37,7 +37,7 @@ SLOW = (
     *("test_hopper", "test_hopper_emulation", "test_hopper_float32", "test_hopper_layers"),
     *("test_ring", "test_ablation", "test_batched", "test_random_schedules", "test_docstrings"),
     *("test_commands", "test_doctor", "test_tools", "test_package", "test_cache", "test_cubin"),
-    *("test_notebooks", "test_threads", "test_scoreboard"),
+    *("test_notebooks", "test_threads", "test_scoreboard", "test_catalog"),
 )
 
 
