@@ -55,8 +55,8 @@ def draw_machine(chip: Chip, note: str | None = None) -> None:
         (
             "warp",
             "warp: 32 threads that go in step",
-            "one of the SM's four schedulers",
-            "one instruction at a time, for all 32 lanes",
+            "one of the SM's four schedulers, one instruction at a time",
+            "asks with 32 addresses at once",
         ),
         (
             "thread",
@@ -66,7 +66,7 @@ def draw_machine(chip: Chip, note: str | None = None) -> None:
         ),
     )
     with style.page((7, 4.3), note=note) as (_, (axes,)):
-        for x, title in ((0, "what you write"), (1, "where it runs"), (2, "what belongs to it")):
+        for x, title in ((0, "a launch"), (1, "where it runs"), (2, "memory")):
             axes.text(x + 0.46, 0.62, title, ha="center", fontsize=11, weight="bold")
         for k, (level, *texts) in enumerate(rows):
             for x, text in enumerate(texts):
