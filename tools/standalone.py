@@ -29,6 +29,8 @@ USED_BY = {
     "togglebutton.css": 'class="toggle|admonition[^"]* dropdown',
     "copybutton.js": '<div class="highlight',
     "clipboard.min.js": '<div class="highlight',
+    "explore.js": 'class="d2l-explorer',
+    "explore.css": 'class="d2l-explorer',
 }
 INLINE = {
     "THEBE_JS_URL": None,
