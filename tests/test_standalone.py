@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import mathml
 import pytest
 import standalone
+from PIL import Image
 
 FORMULAS = {
     r"\frac{a}{b}": ["mfrac"],
@@ -87,3 +88,20 @@ def test_a_page_keeps_the_scripts_that_it_uses():
 def test_an_empty_cell_heads_nothing_and_roles_are_the_standards():
     html = '<th class="head"><p></p></th><th>a</th><div id="x" role="doc-biblioentry">'
     assert standalone.accessible(html) == '<td></td><th>a</th><div id="x">'
+
+
+def test_figures_that_are_alike_have_labels_that_are_not():
+    form = '<form class="d2l-controls" style="" aria-label="Banks">'
+    assert re.findall('label="(.*?)"', standalone.accessible(3 * form)) == [
+        *("Banks", "Banks, 2", "Banks, 3"),
+    ]
+
+
+def test_a_picture_says_how_large_it_is(tmp_path):
+    Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
+    (tmp_path / "b.svg").write_text('<svg viewBox="0 0 220 63.6">')
+    html = '<img src="a.png"><img src="b.svg"><img style="width: 7px; height: 5px;" src="a.png">'
+    assert standalone.sized(html, tmp_path / "page.html") == (
+        '<img width="30" height="20" src="a.png"><img width="220" height="64" src="b.svg">'
+        '<img width="7" height="5" src="a.png">'
+    )

@@ -7,6 +7,8 @@ scripts that it uses. What nothing refers to any more is removed from the site.
 
 import re
 import shutil
+import struct
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,8 +133,24 @@ def accessible(html: str) -> str:
     )
     html = re.sub(r' role="(doc-biblioentry|doc-footnote)"', "", html)
     html = html.replace('<div role="list" class="citation-list">', '<div class="citation-list">')
+    seen: Counter[str] = Counter()
+
+    def numbered(match: re.Match[str]) -> str:
+        seen[match[2]] += 1
+        number = f", {seen[match[2]]}" if seen[match[2]] > 1 else ""
+        return f'{match[1]}{match[2]}{number}"'
+
+    html = re.sub(r'(<form class="d2l-controls"[^>]*aria-label=")([^"]*)"', numbered, html)
     html = re.sub(r"<th[^>]*>\s*(?:<p>\s*</p>)?\s*</th>", "<td></td>", html)
     return html
+
+
+def extent(picture: Path) -> tuple[int, int] | None:
+    """Width and height of a PNG, by its first bytes, or of an SVG, by its box."""
+    if picture.suffix == ".png":
+        return struct.unpack(">II", picture.read_bytes()[16:24])
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', picture.read_text())
+    return (round(float(box[1])), round(float(box[2]))) if box else None
 
 
 def sized(html: str, page: Path) -> str:
@@ -143,13 +161,9 @@ def sized(html: str, page: Path) -> str:
         style = re.search(r' style="width: (\d+)px; height: (\d+)px;"', tag)
         if style:
             return tag.replace(style[0], f' width="{style[1]}" height="{style[2]}"')
-        source = re.search(r'src="([^":]+\.svg)"', tag)
-        if source is None or " width=" in tag:
-            return tag
-        box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', (page.parent / source[1]).read_text())
-        if box is None:
-            return tag
-        return tag.replace("<img", f'<img width="{float(box[1]):.0f}" height="{float(box[2]):.0f}"')
+        source = re.search(r'src="([^":]+\.(?:svg|png))"', tag)
+        size = extent(page.parent / source[1]) if source and " width=" not in tag else None
+        return tag.replace("<img", f'<img width="{size[0]}" height="{size[1]}"') if size else tag
 
     return re.sub(r"<img\b[^>]*>", said, html)
 
