@@ -3,10 +3,11 @@
 Whatever is asynchronous happens at the worst moment that the kernel allows: see `warpgroups`.
 """
 
-import threading
+import contextvars
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+import greenlet
 import numpy as np
 
 from d2ltvm import layouts
@@ -23,7 +24,9 @@ class SynchronizationError(RuntimeError):
 
 
 class Turns:
-    """Lets functions take turns: one runs, in a thread of its own, until it waits for something.
+    """Lets functions take turns: one runs, on a stack of its own, until it waits for something.
+
+    The stacks are greenlets: threads of the system would take turns late on a busy machine.
 
     Args:
         many: functions.
@@ -34,50 +37,30 @@ class Turns:
         self.many, self._deliver = many, deliver
         # None for those that have ended.
         self._waits: list[tuple[Ready, str] | None] = [(lambda: True, "its start")] * many
-        self._go = [threading.Semaphore(0) for _ in range(many)]
-        self._back = threading.Semaphore(0)
-        self._error: BaseException | None = None
 
     def wait(self, k: int, ready: Ready, what: str) -> None:
         """Of function `k`: let others run until `ready()`."""
         self._waits[k] = ready, what
-        self._back.release()
-        self._go[k].acquire()
-        if self._error:
-            raise self._error
+        greenlet.getcurrent().parent.switch()
 
     def run(self, functions: Sequence[Callable[[], None]]) -> None:
         """Run all to their ends; the first error of one ends the others."""
-        threads = [
-            threading.Thread(target=self._run, args=each, daemon=True)
-            for each in enumerate(functions)
-        ]
-        for thread in threads:
-            thread.start()
-        while any(self._waits) and not self._error:
-            able = [k for k, wait in enumerate(self._waits) if wait and wait[0]()]
-            for k in able:
-                self._go[k].release()
-                self._back.acquire()
-            if not able and not self._deliver():
-                stuck = [f"{k} for {wait[1]}" for k, wait in enumerate(self._waits) if wait]
-                message = f"warpgroups wait for ever: {'; '.join(stuck)}"
-                self._error = SynchronizationError(message)
-        for k, thread in enumerate(threads):
-            self._go[k].release()
-            thread.join()
-        if self._error:
-            raise self._error
-
-    def _run(self, k: int, function: Callable[[], None]) -> None:
-        self._go[k].acquire()
+        stacks = [greenlet.greenlet(function) for function in functions]
+        for stack in stacks:
+            stack.gr_context = contextvars.copy_context()  # what errors NumPy 2 ignores is there
         try:
-            if not self._error:
-                function()
-        except BaseException as error:  # handed on to who called `run`
-            self._error = self._error or error
-        self._waits[k] = None
-        self._back.release()
+            while any(self._waits):
+                able = [k for k, wait in enumerate(self._waits) if wait and wait[0]()]
+                for k in able:
+                    stacks[k].switch()
+                    if stacks[k].dead:
+                        self._waits[k] = None
+                if not able and not self._deliver():
+                    stuck = [f"{k} for {wait[1]}" for k, wait in enumerate(self._waits) if wait]
+                    raise SynchronizationError(f"warpgroups wait for ever: {'; '.join(stuck)}")
+        finally:
+            for stack in stacks:
+                stack.throw()  # ends those that still wait
 
 
 class Barrier:

@@ -337,11 +337,9 @@ class Warpgroup(Block):
         self._set(target, self.value(a) + self.value(b))
 
     def _cvt_f16x2_f32(self, target: Node, high: Node, low: Node, *words: Node) -> None:
-        with np.errstate(over="ignore"):  # to infinity, as on the GPU
-            halves = [
-                np.broadcast_to(self.value(x), self.thread.shape).astype("float16")
-                for x in (low, high)
-            ]
+        halves = [
+            np.broadcast_to(self.value(x), self.thread.shape).astype("float16") for x in (low, high)
+        ]
         pair = np.concatenate(halves, axis=1).view("uint32")
         self._set(target, pair)
 
