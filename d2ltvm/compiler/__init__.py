@@ -4,5 +4,5 @@ Begin with `kernel`: `build` and what it returns. `lowering` has TVM lower a sch
 reads off what is launched; before them, `names` tells tensors apart, `checks` and `bounds` refuse
 what would not run. `opencl` runs kernels on the processor, `cubin` calls NVRTC and the
 disassembler, `printing` cuts sources down to what one looks at, `verify` compares results with
-NumPy in float64.
+NumPy in float64. `frames` keeps TVM's script parser from reading the source of the whole stack.
 """

@@ -7,11 +7,14 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import ComposeLayout, S, TileLayout
 
+from d2ltvm.compiler import frames
 from d2ltvm.compiler.launches import DEPENDENT
 from d2ltvm.hopper.planning import (
     DEPTH,
     ROWS,
 )
+
+frames.read_late()  # every kernel comes here before it is parsed
 
 SWIZZLE_128B = 3  # in a descriptor. Source: PTX ISA, "Matrix Descriptor Format"
 
