@@ -307,7 +307,7 @@ def clocks(tally, draw):
         def ordered(r):
             return r["f"].low <= r["f"].median <= r["f"].high
 
-        empty = draw(st.sampled_from([{}, {"f": len}])) if not fine else {}
+        empty = draw(st.sampled_from([{}, {"f": dict}])) if not fine else {}
         tally.judge(
             timing.time_together,
             {"runs": empty, "clock": "host", "rounds": rounds},
@@ -317,7 +317,7 @@ def clocks(tally, draw):
         given = spoiled(
             draw, {"seconds": st.just(0.1), "step": st.just(0.05), "rest": st.just(0.0)}
         )
-        tally.judge(timing.over_time, {"run": len, **given}, EITHER, words=("GPU",))
+        tally.judge(timing.over_time, {"run": dict, **given}, EITHER, words=("GPU",))
     else:
         values = draw(mostly(st.lists(sizes(), max_size=3)))
         fine = (

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from d2ltvm.system import files
+
 FONT_AWESOME = "_static/scripts/fontawesome.js"
 LICENCE = "Icons: Font Awesome Free, CC BY 4.0; see _static/scripts/fontawesome.js.LICENSE.txt"
 STYLES = {"fa": "fas", "fas": "fas", "fa-solid": "fas", "fab": "fab", "fa-brands": "fab"}
@@ -204,9 +206,9 @@ def finish(app: Any, exception: Exception | None) -> None:
     find = icons((site / FONT_AWESOME).read_text())
     for page in site.rglob("*.html"):
         if "_static" not in page.parts and "<body" in (html := page.read_text()):
-            page.write_text(sized(alone(html, find), page))
+            files.write(page, sized(alone(html, find), page))
     for script in [*site.glob("_static/scripts/*.js"), *site.glob("_static/*.js")]:
-        script.write_text(quiet(script.read_text()))
+        files.write(script, quiet(script.read_text()))
     for pattern in UNUSED:
         for path in list((site / "_static").glob(pattern)):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
