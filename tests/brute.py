@@ -3,10 +3,12 @@
 It shares nothing with `d2ltvm.analysis`, so that tests can hold those to it.
 """
 
+import functools
 import itertools
 from collections import defaultdict
 
 import tvm
+import tvm_ffi
 
 from d2ltvm.compiler import lowering
 from d2ltvm.system import devices
@@ -33,6 +35,35 @@ BINARY = {
 }
 
 
+class Plain:
+    """A node of TVM's that is asked once for each attribute: TVM makes new objects each time."""
+
+    def __init__(self, node):
+        self.node_of_tvm, self.kind = node, type(node).__name__
+
+    @functools.cached_property
+    def key(self):
+        return hash(self.node_of_tvm)
+
+    def __getattr__(self, name):
+        setattr(self, name, plain(getattr(self.node_of_tvm, name)))
+        return getattr(self, name)
+
+    def __repr__(self):
+        return repr(self.node_of_tvm)
+
+
+def plain(value):
+    if isinstance(value, tvm_ffi.Array):
+        return [plain(each) for each in value]
+    return Plain(value) if isinstance(value, tvm_ffi.Object) else value
+
+
+@functools.cache
+def data_type(name):
+    return tvm.DataType(name)
+
+
 def requests(sch):
     """Every request of every warp.
 
@@ -43,7 +74,7 @@ def requests(sch):
     lowered = lowering.lower(lowering.as_module(sch), devices.as_target("sm_80"))
     found = defaultdict(lambda: defaultdict(dict))
     for launch in lowered.launches:
-        body = lowered.device_functions[launch.name].body
+        body = plain(lowered.device_functions[launch.name].body)
         for block in itertools.product(*map(range, launch.grid)):
             threads = itertools.product(*map(range, reversed(launch.block)))
             for number, (z, y, x) in enumerate(threads):
@@ -60,7 +91,7 @@ class Thread:
         self.special.update({f"threadIdx.{a}": v for a, v in zip("xyz", thread, strict=True)})
 
     def run(self, node, way):
-        getattr(self, type(node).__name__)(node, way)
+        getattr(self, node.kind)(node, way)
 
     def SeqStmt(self, node, way):
         for k, part in enumerate(node.seq):
@@ -73,13 +104,13 @@ class Thread:
 
     def AttrStmt(self, node, way):
         if node.attr_key == "thread_extent":
-            self.values[hash(node.node.var)] = self.special[node.node.thread_tag]
+            self.values[node.node.var.key] = self.special[node.node.thread_tag]
         self.run(node.body, way)
 
     def Bind(self, node, way):
-        lanes = tvm.DataType(str(node.var.ty.dtype)).lanes
+        lanes = data_type(str(node.var.ty.dtype)).lanes
         each = [self.value(node.value, way, lane) for lane in range(lanes)]
-        self.values[hash(node.var)] = each if lanes > 1 else each[0]
+        self.values[node.var.key] = each if lanes > 1 else each[0]
 
     def IfThenElse(self, node, way):
         if self.value(node.condition, (*way, "if")):
@@ -90,7 +121,7 @@ class Thread:
     def For(self, node, way):
         first = self.value(node.min, way)
         for k in range(first, first + self.value(node.extent, way)):
-            self.values[hash(node.loop_var)] = k
+            self.values[node.loop_var.key] = k
             self.run(node.body, (*way, k))
 
     def BufferStore(self, node, way):
@@ -105,13 +136,13 @@ class Thread:
         scope = {"": "global"}.get(buffer.ty.storage_scope, buffer.ty.storage_scope)
         if scope == "local":
             return
-        size = tvm.DataType(str(buffer.dtype)).itemsize
-        lanes = tvm.DataType(str(index.ty.dtype)).lanes
+        size = data_type(str(buffer.dtype)).itemsize
+        lanes = data_type(str(index.ty.dtype)).lanes
         at = [self.value(index, way, lane) for lane in range(lanes)]
         if len(set(at)) > 1:
             assert at == list(range(at[0], at[0] + lanes)), f"a vector with a stride: {index}"
             size *= lanes
-        first = at[0] * tvm.DataType(str(buffer.dtype)).itemsize
+        first = at[0] * data_type(str(buffer.dtype)).itemsize
         assert len(set(at)) == 1 or first % (size & -size) == 0, (
             f"{buffer.name} at {first}, not aligned"
         )
@@ -120,7 +151,7 @@ class Thread:
 
     def value(self, node, way, lane=0):
         """A number; of a vector that of one lane. Data is 0."""
-        kind = type(node).__name__
+        kind = node.kind
         if kind in BINARY:
             a, b = self.value(node.a, (*way, "a"), lane), self.value(node.b, (*way, "b"), lane)
             return BINARY[kind](a, b)
@@ -134,7 +165,7 @@ class Thread:
         if kind in ("IntImm", "FloatImm"):
             return node.value
         if kind == "Var":
-            found = self.values[hash(node)]
+            found = self.values[node.key]
             return found[lane] if isinstance(found, list) else found
         if kind == "TensorLoad":
             self.value(node.indices[0], (*way, "index"))

@@ -125,6 +125,7 @@ def test_modules_become_one_script(tmp_path, monkeypatch):
 
 
 def test_without_quickjs_one_line_says_so(monkeypatch):
+    monkeypatch.delattr(scripts._of_thread, "engine", raising=False)
     monkeypatch.setitem(__import__("sys").modules, "quickjs", None)
     with pytest.raises(d2ltvm.MissingError, match="pip install quickjs"):
         d2ltvm.explore.banks()

@@ -108,7 +108,7 @@ def your_gpu() -> Card:
 
 
 def _made(function: str, *told: Any) -> str:
-    return str(scripts.Engine().call(function, *told))
+    return str(scripts.engine().call(function, *told))
 
 
 def _title(shown: dict[str, Any]) -> str:

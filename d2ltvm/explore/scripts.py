@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,17 @@ class Engine:
         given = ", ".join(json.dumps(argument) for argument in arguments)
         result = self._context.eval(f"JSON.stringify(d2ltvm.{function}({given}))")
         return None if result is None else json.loads(result)
+
+
+_of_thread = threading.local()  # an interpreter belongs to the thread that made it
+
+
+def engine() -> Engine:
+    """The engine of this thread, made once: to read the modules takes longer than to draw."""
+    if not hasattr(_of_thread, "engine"):
+        _of_thread.engine = Engine()
+    found: Engine = _of_thread.engine
+    return found
 
 
 @functools.cache

@@ -27,7 +27,7 @@ class Explorer:
 
     def __init__(self, name: str, state: Mapping[str, Any] | None = None, given: Any = None):
         self.name, self.given = name, given
-        self._engine = scripts.Engine()
+        self._engine = scripts.engine()
         described = self._engine.call("described", name, given)
         self.title = described["title"]
         self.state: dict[str, Any] = {
