@@ -21,7 +21,7 @@ class Frame:
 
 
 class Inspect:
-    """Python's `inspect`, but that what it says of the stack are `Frame`s."""
+    """Python's `inspect`, except that it takes the stack apart into objects of `Frame`."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(inspect, name)

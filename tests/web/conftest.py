@@ -1,27 +1,33 @@
 """A browser on the built site: `make test-web`.
 
-A test that uses one of these fixtures has the mark `web`, by which `make test` leaves it out.
+Every test in this folder has the mark `web`, by which `make test` leaves it out.
 """
 
 import functools
 import http.server
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import browser as chromium
 import pytest
 from browser import HTML, WIDE
 from playwright.sync_api import Browser, Page, sync_playwright
 
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # for what these tests share with the others
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a browser, and leave it out where there is none."""
     none = pytest.mark.skip(reason=chromium.NONE)
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker("web")
-            if chromium.executable() is None:
-                item.add_marker(none)
+        if HERE not in item.path.parents:
+            continue
+        item.add_marker("web")
+        if chromium.executable() is None and "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(none)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

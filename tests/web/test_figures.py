@@ -1,0 +1,132 @@
+"""Figures that can be touched, in a browser: their arithmetic, and every way to move them."""
+
+import json
+import re
+import statistics
+from typing import Any
+
+import explore_cases
+import numpy as np
+import pytest
+from browser import HTML
+from playwright.sync_api import Locator, Page
+
+from d2ltvm.explore import scripts
+
+COUNT = 1000
+FIGURE = re.compile(r'<figure[^>]*class="d2l-explorer"[^>]*data-explorer="([a-z_]+)"')
+# A name of an explorer, and a page that has it. Cards that run kernels have tests of their own.
+NAMES = scripts.Engine().call("names")
+HOMES = {
+    name: path.relative_to(HTML).as_posix()
+    for path in sorted(HTML.rglob("book/**/*.html"))
+    for name in FIGURE.findall(path.read_text())
+    if name in NAMES
+}
+# Milliseconds from a change of a control to the end of the layout that it causes.
+MOVES = """figure => {
+  const control = [...figure.querySelectorAll("input[type=range]:enabled")][0];
+  const times = [];
+  for (let k = 0; k < 15; k += 1) {
+    const start = performance.now();
+    control.value = Number(control.value) > Number(control.min) ? control.min : control.max;
+    control.dispatchEvent(new Event("input", {bubbles: true}));
+    figure.getBoundingClientRect();
+    times.push(performance.now() - start);
+  }
+  return times;
+}"""
+
+
+@pytest.fixture(scope="module")
+def blank(browser: Any) -> Page:
+    """An empty page with the modules, as Python has them."""
+    page: Page = browser.new_page()
+    page.add_script_tag(content=f"const d2ltvm = {scripts.bundle('python.js', 'value')};")
+    return page
+
+
+@pytest.mark.parametrize("name", explore_cases.CASES)
+def test_a_model_says_in_a_browser_what_the_package_says(name: str, blank: Page) -> None:
+    case, rng = explore_cases.CASES[name], np.random.default_rng(3)
+    inputs = [case.draw(rng) for _ in range(COUNT)]
+    found = blank.evaluate("([name, inputs]) => d2ltvm.results(name, inputs)", [name, inputs])
+    assert len(found) == COUNT
+    for arguments, result in zip(inputs, found, strict=True):
+        assert case.shown(result) == case.expected(*arguments), arguments
+
+
+def test_every_explorer_is_on_a_page() -> None:
+    assert len(NAMES) >= 10 and set(HOMES) == set(NAMES)
+
+
+def opened(name: str, page: Page, site: str, state: str = "") -> Locator:
+    """The figure on its page, scrolled into view."""
+    page.goto(f"{site}/{HOMES[name]}{state}")
+    figure = page.locator(f"figure.d2l-explorer[data-explorer={name}]").first
+    figure.scroll_into_view_if_needed()
+    return figure
+
+
+def state(figure: Locator) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(figure.get_attribute("data-state") or "{}")
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_keyboard_moves_a_figure_and_the_address_keeps_it(
+    name: str, page: Page, site: str
+) -> None:
+    figure = opened(name, page, site)
+    before, picture = state(figure), figure.locator(".d2l-picture").inner_html()
+    moved = []
+    for control in figure.locator("input[type=range]:enabled, select:enabled").all():
+        key = control.get_attribute("name")
+        assert page.locator(f"label[for='{control.get_attribute('id')}']").count() == 1
+        control.focus()
+        for press in ("ArrowRight", "ArrowLeft"):
+            was = state(figure)
+            page.keyboard.press(
+                "ArrowDown" if control.evaluate("c => c.tagName") == "SELECT" else press
+            )
+            if state(figure) != was:
+                moved.append(key)
+                break
+    assert len(moved) >= 2 and state(figure) != before
+    assert figure.locator(".d2l-picture").inner_html() != picture
+    kept = state(figure)
+    again = opened(name, page, site, "#" + page.url.partition("#")[2])
+    page.reload()
+    assert state(again) == kept
+    again.get_by_role("button", name="Start again").click()
+    assert state(again) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_pointer_moves_a_figure(name: str, page: Page, site: str) -> None:
+    figure = opened(name, page, site)
+    before = state(figure)
+    wanted: dict[str, Any] = {}
+    for part in figure.locator("[data-set]").all():
+        sets = json.loads(part.get_attribute("data-set") or "{}")
+        place = part.bounding_box()
+        if (
+            place
+            and min(place["width"], place["height"]) > 2
+            and not sets.items() <= before.items()
+        ):
+            x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+            top = "([x, y]) => document.elementFromPoint(x, y)?.closest('[data-set]')?.dataset.set"
+            if page.evaluate(top, [x, y]) == part.get_attribute("data-set"):
+                page.mouse.click(x, y)
+                wanted = sets
+                break
+    assert wanted, f"nothing in {name} sets another state when pressed"
+    after = state(figure)
+    assert after != before and wanted.keys() & {k for k in after if after[k] != before[k]}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_move_is_answered_at_once(name: str, page: Page, site: str) -> None:
+    times = opened(name, page, site).evaluate(MOVES)
+    assert statistics.median(times) < 50, times
