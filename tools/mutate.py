@@ -81,6 +81,16 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("first, 2 * many)[...]", "first, many)[...]"),
         ("if turned.value:", "if not turned.value:"),
     ],
+    ("analysis/emulator/shared.py", "test_hopper_emulation.py"): [
+        ("if not able and not self._deliver():", "if not self._deliver() and not able:"),
+        ("stack.throw()  # ends those that still wait", "stack.switch()"),
+        ("if self.missing == self.nbytes == 0:", "if self.missing == 0:"),
+    ],
+    ("compiler/frames.py", "test_frames.py"): [
+        ("frame = frame.f_back", "frame = frame.f_back and frame.f_back.f_back"),
+        ("sys._getframe(1)", "sys._getframe(2)"),
+        ("module.inspect = Inspect()", "module.inspect = inspect"),
+    ],
     ("layouts.py", "test_hopper.py test_batched.py -k 'wgmma or lane or emulated or box or put or swizzle or conflicts'"): [
         ("j % 8 // 2, j // 8 * 4 + i // 8 * 2 + j % 2", "j % 8 // 2, j // 8 * 4 + i // 8 + j % 2"),
         ("return (j // 8 + i // 4) % 2 * 8 + j % 8", "return (j // 8 + i // 8) % 2 * 8 + j % 8"),

@@ -130,6 +130,7 @@ def test_without_scripts_a_page_can_be_read(browser: Browser, disk: str) -> None
     context.close()
 
 
+@pytest.mark.web
 def test_the_site_is_there() -> None:
     assert (HTML / "index.html").exists()
 
