@@ -65,9 +65,9 @@ def draw_machine(chip: Chip, note: str | None = None) -> None:
             f"registers, {chip.registers_kib} KiB an SM for all threads",
         ),
     )
-    with style.page((7, 4.3), note=note) as (_, (axes,)):
+    with style.page((5.2, 4.6), note=note) as (_, (axes,)):
         for x, title in ((0, "a launch"), (1, "where it runs"), (2, "memory")):
-            axes.text(x + 0.46, 0.62, title, ha="center", fontsize=11, weight="bold")
+            axes.text(x + 0.46, 0.62, title, ha="center", fontsize=10, weight="bold")
         for k, (level, *texts) in enumerate(rows):
             for x, text in enumerate(texts):
                 _cell(axes, x, -k, text, style.LEVELS[level])
@@ -85,16 +85,16 @@ _CONSISTS = {"arrowstyle": "-|>", "color": "#555555"}
 
 
 def _cell(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
-    """A box with text in lines of at most some 24 letters, white on the darkest colour."""
+    """A box with text in lines of at most some 19 letters, white on the darkest colour."""
     axes.add_patch(Rectangle((x, y - 0.36), 0.92, 0.72, fc=colour, ec="black", lw=0.8))
     dark = colour == style.LEVELS["thread"]
     words, lines = text.split(), [""]
     for word in words:
-        if len(lines[-1]) + len(word) > 23:
+        if len(lines[-1]) + len(word) > 18:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
     ink = "white" if dark else "black"
-    axes.text(x + 0.46, y, "\n".join(lines), ha="center", va="center", fontsize=9, color=ink)
+    axes.text(x + 0.46, y, "\n".join(lines), ha="center", va="center", fontsize=8.5, color=ink)
 
 
 def draw_timeline(
@@ -122,7 +122,7 @@ def draw_timeline(
     high = 0.28 * sum(counts) + 0.75 * len(counts) + 0.5
     end = max(e for rows in panels.values() for spans in rows.values() for _, e, _ in spans)
     sizes: dict[str, Any] = {"height_ratios": counts, "sharex": True}
-    with style.page((7, high), len(panels), note=note, **sizes) as (figure, all_axes):
+    with style.page((5.4, high), len(panels), note=note, **sizes) as (figure, all_axes):
         for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):
             for y, spans in enumerate(rows.values()):
                 for start, stop, what in spans:

@@ -43,14 +43,14 @@ def draw_tiles(
             )
     shown = {title: _cut(grid) if zoom else grid for title, grid in grids.items()}
     tall = max(grid.shape[0] / grid.shape[1] for grid in shown.values())
-    high = min(7.0, max(1.0, 7 / len(shown) * tall)) + 1.1
-    with style.page((7, high), 1, len(shown), note=note) as (figure, all_axes):
+    high = min(5.4, max(0.8, 5.4 / len(shown) * tall)) + 1.1
+    with style.page((5.4, high), 1, len(shown), note=note) as (figure, all_axes):
         for axes, (title, grid) in zip(all_axes, shown.items(), strict=True):
             _draw(axes, grid, thread)
-            axes.set_title(_caption(title, grids[title], thread), fontsize=9.5, loc="left")
+            axes.set_title(_caption(title, grids[title], thread), fontsize=8.5, loc="left")
         patches = [Patch(fc=colour, ec="black", lw=0.5) for colour in style.LEVELS.values()]
         names = ["tensor", "block", f"warp {thread // WARP}", f"thread {thread}"]
-        figure.legend(patches, names, ncols=4, loc="outside upper left", frameon=False)
+        figure.legend(patches, names, ncols=4, fontsize=9, loc="outside upper left", frameon=False)
 
 
 def _levels(grid: Array, thread: int) -> Array:
