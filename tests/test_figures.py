@@ -161,7 +161,7 @@ def test_tiles_are_drawn_by_level():
     (axes,) = plt.gcf().axes
     image = axes.images[0].get_array()
     assert [int((image >= level).sum()) for level in (1, 2, 3)] == [128, 64, 2]
-    assert axes.get_title(loc="left") == "two rows\nblock 128, warp 64, thread 2"
+    assert axes.get_title(loc="left") == "two rows; elements:\nblock 128, warp 64, thread 2"
     legend = [text.get_text() for text in plt.gcf().legends[0].get_texts()]
     assert legend == ["tensor", "block", "warp 1", "thread 33"]
     d2ltvm.draw_tiles({"two rows": owner}, thread=33, zoom=True)

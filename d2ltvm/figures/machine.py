@@ -56,7 +56,7 @@ def draw_machine(chip: Chip, note: str | None = None) -> None:
             "warp",
             "warp: 32 threads that go in step",
             "one of the SM's four schedulers, one instruction at a time",
-            "asks with 32 addresses at once",
+            "none of its own; asks with 32 addresses at once",
         ),
         (
             "thread",

@@ -98,4 +98,4 @@ def _cut(grid: Array) -> Array:
 def _caption(title: str, grid: Array, thread: int) -> str:
     levels = _levels(grid, thread)
     block, warp, own = (f"{int((levels >= k).sum()):,}" for k in (1, 2, 3))
-    return f"{title}\nblock {block}, warp {warp}, thread {own}"
+    return f"{title}; elements:\nblock {block}, warp {warp}, thread {own}"
