@@ -1,5 +1,6 @@
-"""Errors of the package that no built-in exception names, and values as messages show them."""
+"""Errors of the package that no built-in exception names, and what checks ask of a value."""
 
+from numbers import Integral
 from typing import Any
 
 
@@ -15,6 +16,15 @@ def shown(value: Any, most: int = 60) -> str:
     """
     text = " ".join(repr(value).split())
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer, of Python or of NumPy; True and False are none.
+
+    >>> is_integer(2), is_integer(2.0), is_integer(True)
+    (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 class MissingError(RuntimeError):

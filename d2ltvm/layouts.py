@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from d2ltvm.errors import shown
+from d2ltvm.errors import is_integer, shown
 
 Array = npt.NDArray[Any]
 Index = Any  # an integer, an array of them, or an expression of TVM's
@@ -322,8 +322,7 @@ def _each(name: str, values: Any, tensor: Array, least: int | None = None) -> li
     """An integer for each axis of a tensor."""
 
     def fine(n: Any) -> bool:
-        whole = isinstance(n, int | np.integer) and not isinstance(n, bool)
-        return whole and (least is None or n >= least)
+        return is_integer(n) and (least is None or n >= least)
 
     as_many = isinstance(values, tuple | list) and len(values) == tensor.ndim
     if not as_many or not all(map(fine, values)):

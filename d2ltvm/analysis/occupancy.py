@@ -4,12 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from d2ltvm.analysis.coalescing import WARP
 from d2ltvm.compiler import cubin
 from d2ltvm.compute.ops import several
-from d2ltvm.errors import shown
+from d2ltvm.errors import is_integer, shown
 from d2ltvm.system import chips
 
 # Registers are handed out to whole warps in pieces of 256, and warps to the four parts of an SM
@@ -98,8 +96,7 @@ def occupancy(
 
 def _integer(name: str, value: Any, low: int, high: int | None, gpu: str) -> int:
     """The value as an int of Python, which does not overflow."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < low or (high and value > high):
+    if not is_integer(value) or value < low or (high and value > high):
         wanted = f"{low} to {high}" if high else f"{low} or more"
         raise ValueError(f"{name} is {shown(value)}; expected an integer, {wanted} on {gpu}")
     return int(value)

@@ -15,6 +15,7 @@ from d2ltvm.analysis import coalescing, traffic
 from d2ltvm.compiler import lowering
 from d2ltvm.compiler.ir import find
 from d2ltvm.compute.convolution import conv_out_size
+from d2ltvm.errors import is_integer
 
 FLOAT = 4  # bytes of a float32, of which all tensors here are
 
@@ -140,7 +141,7 @@ def _inside(first: int, outputs: int, stride: int, taps: int, n: int) -> int:
 
 def _sizes(name: str, values: Sequence[int], many: int) -> Sequence[int]:
     """Sizes, checked."""
-    if len(values) != many or any(not isinstance(v, (int, np.integer)) or v < 1 for v in values):
+    if len(values) != many or any(not is_integer(v) or v < 1 for v in values):
         raise ValueError(f"{name} is {tuple(values)}; expected {many} positive integers")
     return values
 

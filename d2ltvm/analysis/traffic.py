@@ -17,7 +17,7 @@ from d2ltvm.analysis.accesses import Site, Walk
 from d2ltvm.analysis.coalescing import Array, Launched
 from d2ltvm.compiler import cubin, lowering
 from d2ltvm.compiler.launches import Lowered
-from d2ltvm.errors import shown
+from d2ltvm.errors import is_integer, shown
 from d2ltvm.system import devices
 
 Config = dict[str, Any] | None
@@ -272,7 +272,7 @@ def warp_request(sch: Any, tensor: str, kind: str = "read", number: int = 0) -> 
     places = [(launched, site) for launched in _launched(lowered) for site in launched.walk.sites]
     wanted = (tensor, kind) if isinstance(tensor, str) and isinstance(kind, str) else None
     found = [(m, site) for m, site in places if (site.tensor, site.kind) == wanted]
-    if not (_is_integer(number) and 0 <= number < len(found)):
+    if not (is_integer(number) and 0 <= number < len(found)):
         names = ", ".join(sorted({f"{site.kind} {site.tensor}" for _, site in places}))
         raise ValueError(
             f"tensor is {shown(tensor)}, kind {shown(kind)}, number {shown(number)}; expected one "
@@ -425,15 +425,11 @@ def _one_of(name: str, value: str, expected: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is {shown(value)}; expected {' or '.join(map(repr, expected))}")
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
 def _is_block(block: Any, grid: tuple[int, ...]) -> bool:
     """Whether three numbers are those of a block in a grid."""
     if not isinstance(block, (tuple, list, np.ndarray)) or np.ndim(np.array(block, object)) != 1:
         return False
-    few = len(block) == len(grid) and all(map(_is_integer, block))
+    few = len(block) == len(grid) and all(map(is_integer, block))
     return few and all(0 <= b < g for b, g in zip(block, grid, strict=True))
 
 

@@ -8,7 +8,7 @@ import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
+from d2ltvm.errors import is_integer
 
 WAYS = ("in turns", "on demand", "stream-K")
 
@@ -174,5 +174,5 @@ def _timed(own: list[Part], each: int, ends: int, whole: int) -> tuple[Piece, ..
 
 def _check(**values: tuple[int, int]) -> None:
     for name, (value, least) in values.items():
-        if not isinstance(value, (int, np.integer)) or value < least:
+        if not is_integer(value) or value < least:
             raise ValueError(f"{name} is {value!r}; expected an integer of at least {least}")

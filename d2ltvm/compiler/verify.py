@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from d2ltvm.errors import shown
+from d2ltvm.errors import is_integer, shown
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -119,7 +119,7 @@ def compare(
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
         raise ValueError(f"{name} has shape {got.shape}; expected {want.shape}, as the reference")
-    if not isinstance(terms, int | np.integer) or isinstance(terms, bool) or terms < 1:
+    if not is_integer(terms) or terms < 1:
         raise ValueError(f"terms is {shown(terms)}; expected a positive integer")
     if sums is not None and not (isinstance(sums, str) and sums in FLOATS):
         raise ValueError(f"sums is {shown(sums)}; expected one of {', '.join(FLOATS)}")

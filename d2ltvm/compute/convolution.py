@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from tvm import te, tirx
 
-from d2ltvm.compute.ops import countable, in_32_bits, placeholder, several, whole
+from d2ltvm.compute.ops import countable, in_32_bits, is_number, placeholder, several, whole
 from d2ltvm.errors import shown
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -113,7 +113,7 @@ def with_border(X: Any, border: dict[int, int], val: float = 0) -> Any:
 
 def _holds(dtype: str, value: Any) -> bool:
     """Whether a dtype has a number: any float in its range, an integer exactly."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+    if not is_number(value):
         return False
     with np.errstate(all="ignore"):
         held = np.asarray(float(value)).astype(dtype)

@@ -6,13 +6,12 @@ takes them. `d2ltvm.schedule(tensors)` turns them into a schedule.
 
 import math
 from collections.abc import Iterable
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from tvm import s_tir, te
 
-from d2ltvm.errors import shown
+from d2ltvm.errors import is_integer, shown
 
 Shape = tuple[int, ...]
 
@@ -205,7 +204,7 @@ def as_shape(name: str, shape: Any) -> Shape:
     """`shape` as a tuple of Python ints, or a ValueError that names the argument."""
     # A te tensor can be iterated over, and has no end.
     sizes = tuple(shape) if several(shape) else (shape,)
-    if not sizes or not all(_is_whole(s, 1) for s in sizes):
+    if not sizes or not all(is_integer(s) and s >= 1 for s in sizes):
         raise ValueError(f"{name} is {shown(shape)}; expected positive integers")
     return countable(name, tuple(int(s) for s in sizes))
 
@@ -238,7 +237,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     Raises:
         ValueError: it is no integer, or is under `least`; says so by `name`.
     """
-    if not _is_whole(value, least):
+    if not is_integer(value) or value < least:
         expected = "a positive integer" if least == 1 else f"an integer from {least}"
         raise ValueError(f"{name} is {shown(value)}; expected {expected}")
     return int(value)
@@ -254,7 +253,7 @@ def in_32_bits(name: str, value: Any, least: int = 1) -> int:
 
 def as_number(name: str, value: Any) -> float:
     """`value` as a Python float, or a ValueError where it is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+    if not is_number(value):
         raise ValueError(f"{name} is {shown(value)}; expected a number")
     try:
         return float(value)
@@ -262,8 +261,9 @@ def as_number(name: str, value: Any) -> float:
         raise ValueError(f"{name} is {shown(value)}; expected one that a float holds") from None
 
 
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+def is_number(value: Any) -> bool:
+    """Whether a value is an integer or a float, of Python or of NumPy; True and False are none."""
+    return is_integer(value) or isinstance(value, float | np.floating)
 
 
 def check_dtype(dtype: str) -> str:

@@ -8,14 +8,13 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from d2ltvm.compute.convolution import conv_out_size
 from d2ltvm.compute.ops import as_number, as_shape
-from d2ltvm.errors import shown
+from d2ltvm.errors import is_integer, shown
 from d2ltvm.system.chips import sm_count
 
 P = ParamSpec("P")
@@ -245,11 +244,6 @@ def check_integers(least: int = 1, **values: Any) -> None:
             raise ValueError(f"{name} is {shown(value)}; expected {expected}")
         if value > MOST:
             raise ValueError(f"{name} is {shown(value)}; expected at most {MOST:,}")
-
-
-def is_integer(value: Any) -> bool:
-    """Whether a value is an integer, of Python or of NumPy; True and False are none."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def with_plain_arguments(function: Callable[P, R]) -> Callable[P, R]:
