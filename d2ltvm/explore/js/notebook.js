@@ -24,5 +24,4 @@ export function render({ model, el }) {
     model.save_changes();
   });
   model.on("change:state", () => show(model.get("state")));
-  if (explorer.connect) explorer.connect(figure, explorer, JSON.parse(figure.dataset.given || "null"));
 }

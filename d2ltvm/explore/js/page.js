@@ -15,7 +15,6 @@ function start() {
     figure.dataset.live = "yes";
     if (setters.has(figure.id)) figure.id += `-${setters.size}`;
     setters.set(figure.id, bring(figure, explorer, (state) => remember(figure.id, state)));
-    if (explorer.connect) explorer.connect(figure, explorer, JSON.parse(figure.dataset.given || "null"));
   }
   bringCards(document);
   follow();

@@ -1,12 +1,13 @@
 /** Which banks of shared memory a warp asks, and how often the busiest has to answer. */
 import { counted, sets } from "../ui/markup.js";
+import { requestField, requestOf } from "../ui/requests.js";
 import { box, group, label, line, picture } from "../ui/svg.js";
 import { BANKS, WORD, wavefronts } from "../models/banks.js";
 import { addresses, cut } from "../models/bank_addresses.js";
 import { swizzled } from "../models/swizzle.js";
 
 /** @typedef {import("../ui/figure.js").State} State */
-/** @typedef {{first: number[], width: number, kind: string}} Request */
+/** @typedef {import("../ui/requests.js").Request} Request */
 
 const LEFT = 24;
 const BANK = 10.4; // units of the picture across; a row of 32 words is as wide as the banks
@@ -36,16 +37,7 @@ export const banks = {
     { key: "swizzle", label: "128-byte swizzle", kind: "check" },
   ],
   start: { columns: 32, padding: 0, across: 1, each: 1, vthreads: 1, width: 1, bank: 0, same_row: 0, swizzle: 0 },
-  fieldsFor: (given) => [
-    {
-      key: "request",
-      label: "Access of the kernel",
-      kind: "choice",
-      values: given.requests.map((/** @type {any} */ _, /** @type {number} */ k) => k),
-      names: given.requests.map((/** @type {any} */ each) => each.name),
-    },
-    BANK_FIELD,
-  ],
+  fieldsFor: (given) => [requestField(given), BANK_FIELD],
   draw: (state, given) => {
     const request = asked(state, given);
     const above = given ? rows(request, Number(state.bank)) : tile(state, request);
@@ -64,7 +56,7 @@ export const banks = {
  * @returns {Request}
  */
 function asked(state, given) {
-  if (given) return given.requests[Number(state.request) || 0];
+  if (given) return requestOf(state, given);
   return { first: addresses(state), width: WORD * cut(state).width, kind: "read" };
 }
 

@@ -1,5 +1,6 @@
 /** Which sectors of global memory a warp makes move, and how much of them it uses. */
 import { counted, rounded, sets, thousands } from "../ui/markup.js";
+import { requestField, requestOf } from "../ui/requests.js";
 import { box, group, label, line, picture } from "../ui/svg.js";
 import { LINE, MOST, SECTOR, SIZES, requested, strided, touched, usedOf } from "../models/coalescing.js";
 
@@ -24,15 +25,7 @@ export const coalescing = {
     { key: "dtype", label: "Type of an element", kind: "choice", values: Object.keys(SIZES) },
   ],
   start: { stride: 2, offset: 0, width: 1, dtype: "float32" },
-  fieldsFor: (given) => [
-    {
-      key: "request",
-      label: "Access of the kernel",
-      kind: "choice",
-      values: given.requests.map((/** @type {any} */ _, /** @type {number} */ k) => k),
-      names: given.requests.map((/** @type {any} */ each) => each.name),
-    },
-  ],
+  fieldsFor: (given) => [requestField(given)],
   draw: (state, given) => {
     const { first, width } = asked(state, given);
     const wrong = refused(first, width);
@@ -51,7 +44,7 @@ export const coalescing = {
  * @returns {{first: number[], width: number}}
  */
 function asked(state, given) {
-  if (given) return given.requests[Number(state.request) || 0];
+  if (given) return requestOf(state, given);
   return { first: strided(state), width: SIZES[state.dtype] * Number(state.width) };
 }
 

@@ -23,7 +23,7 @@ import { percent, speed } from "./units.js";
  * @property {string[]} adapted sentences
  */
 
-export const WITHOUT = "Open this page with scripts in a browser that has WebGPU, and the kernel runs on your own GPU.";
+const WITHOUT = "Open this page with scripts in a browser that has WebGPU, and the kernel runs on your own GPU.";
 
 /** @param {Shown} shown */
 export function asks(shown) {

@@ -14,7 +14,7 @@ import { fetched, once, ready, size } from "./kernel.js";
 
 const UNIT = 2 ** -24; // of float32: how far a rounding moves a number, at most
 const TINY = 2 ** -126; // a GPU may take smaller numbers for zero
-export const SAMPLED = 64;
+const SAMPLED = 64;
 
 /**
  * How far an element may be off, by the roundings that it goes through (Higham, section 3.1).

@@ -17,7 +17,7 @@ export function numbers(count, seed) {
  * @param {number} seed
  * @returns {() => number}
  */
-export function integers(seed) {
+function integers(seed) {
   let x = (Math.imul(seed + 1, 0x9e3779b9) ^ 0x85ebca6b) || 1;
   return () => {
     x ^= x << 13;

@@ -26,7 +26,7 @@ export function size(shape) {
  * @param {any} device
  * @param {Launch} launch
  */
-export function checkLimits({ limits }, launch) {
+function checkLimits({ limits }, launch) {
   const threads = size(launch.block);
   const bytes = Math.max(...launch.tensors.map(({ shape }) => 4 * size(shape)));
   for (const [what, taken, most] of [

@@ -15,7 +15,7 @@ import { inSight } from "./device.js";
  * @property {string} clock in words
  */
 
-export const SAMPLES = 9;
+const SAMPLES = 9;
 const FEWER = 7; // where one launch takes long
 const LONG = 0.05; // seconds
 const GPU_CLOCK = "the GPU’s timestamps";

@@ -35,7 +35,7 @@ export function touched(first, width, size) {
  * @param {number[]} first
  * @param {number} width
  */
-export function bytesUsed(first, width) {
+function bytesUsed(first, width) {
   const starts = first.filter((byte) => byte >= 0).sort((a, b) => a - b);
   return starts.reduce((sum, byte, k) => sum + (k ? Math.min(width, byte - starts[k - 1]) : width), 0);
 }

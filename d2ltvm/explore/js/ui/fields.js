@@ -104,7 +104,7 @@ function control(field, state, id) {
  * @param {Field} field
  * @param {Value} value
  */
-export function called(field, value) {
+function called(field, value) {
   return (field.names && field.names[values(field).indexOf(value)]) || String(value);
 }
 

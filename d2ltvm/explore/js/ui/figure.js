@@ -17,8 +17,6 @@ import { element, escaped } from "./markup.js";
  * @property {(state: State, given: Given) => string} say the result, in one or two sentences
  * @property {(given: Given) => Field[]} [fieldsFor] other fields, where something is given
  * @property {{key: string, seconds: number}} [plays] a field that a button moves along
- * @property {(figure: HTMLElement, explorer: Explorer, given: Given) => void} [connect] brings the
- *   figure to life, where more is needed than a picture of a state
  */
 
 /**
