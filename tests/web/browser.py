@@ -3,9 +3,14 @@
 As a script it says whether there is one.
 """
 
+import contextlib
+import functools
+import http.server
 import os
 import shutil
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +42,23 @@ def executable() -> str | None:
     """The path of Chromium, CHROMIUM's before Debian's, or None."""
     named = os.environ.get("CHROMIUM")
     return next(filter(None, map(shutil.which, [named] if named else NAMES)), None)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files, and says nothing of it."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The address of a folder, served on this machine."""
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_port}"
+        server.shutdown()
 
 
 def pages() -> list[str]:

@@ -3,16 +3,13 @@
 Every test in this folder has the mark `web`, by which `make test` leaves it out.
 """
 
-import functools
-import http.server
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import browser as chromium
 import pytest
-from browser import HTML, WIDE
+from browser import HTML, WIDE, serving
 from playwright.sync_api import Browser, Page, sync_playwright
 
 HERE = Path(__file__).resolve().parent
@@ -30,21 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(none)
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files, and says nothing of it."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture(scope="session")
 def site() -> Iterator[str]:
     """The address of the site, served on this machine."""
-    handler = functools.partial(Quiet, directory=str(HTML))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_port}"
-        server.shutdown()
+    with serving(HTML) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

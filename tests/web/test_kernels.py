@@ -3,16 +3,14 @@
 The cards stand on a page of their own, with the scripts that a chapter's page has.
 """
 
-import functools
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import axe_playwright_python
 import pytest
+from browser import serving
 from playwright.sync_api import Browser, Locator, Page
 from playwright.sync_api import TimeoutError as Late
 
@@ -49,21 +47,11 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files, and says nothing of it."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture(scope="session")
 def served(cards: Path) -> Iterator[str]:
     """The address of that folder, served on this machine."""
-    handler = functools.partial(Quiet, directory=str(cards))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_port}"
-        server.shutdown()
+    with serving(cards) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
