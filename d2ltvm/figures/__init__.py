@@ -8,8 +8,8 @@ sheet, are in `style`.
 """
 
 from d2ltvm.figures.curves import bars, plot, plot_gflops, plot_record, roofline
-from d2ltvm.figures.drawings import draw_memory, draw_requests, draw_threads, draw_touched
-from d2ltvm.figures.machine import draw_machine, draw_timeline
+from d2ltvm.figures.drawings import draw_requests, draw_threads, draw_touched
+from d2ltvm.figures.machine import draw_machine, draw_memory, draw_timeline
 from d2ltvm.figures.style import COLOURS, DASHES, LEVELS, MARKERS, STYLE
 from d2ltvm.figures.tiles import draw_tiles
 

@@ -1,4 +1,4 @@
-"""Pictures of who touches what: threads, requests of a warp, elements; and a GPU's memories."""
+"""Pictures of who touches what: threads, requests of a warp, elements."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -24,27 +24,6 @@ class Request(Protocol):
     def width(self) -> int: ...
     @property
     def cost(self) -> int: ...
-
-
-class Chip(Protocol):
-    """What `draw_memory` draws: a `d2ltvm.system.chips.Chip`."""
-
-    @property
-    def sms(self) -> int: ...
-    @property
-    def fp32_lanes(self) -> int: ...
-    @property
-    def registers_kib(self) -> int: ...
-    @property
-    def l1_kib(self) -> int: ...
-    @property
-    def l2_mib(self) -> float: ...
-    @property
-    def memory_gb(self) -> float: ...
-    @property
-    def memory_kind(self) -> str: ...
-    @property
-    def bandwidth_tb_s(self) -> float: ...
 
 
 def draw_threads(
@@ -160,45 +139,6 @@ def _times(counts: Array) -> str:
     if most == 1:
         return "once"
     return f"{most} times" if fewest == most else f"{fewest} to {most} times"
-
-
-def draw_memory(
-    chip: Chip, measured: Mapping[str, str] | None = None, note: str | None = None
-) -> None:
-    """Draw the memories of a GPU as boxes: registers, shared memory, L2, HBM, with their sizes.
-
-    >>> d2ltvm.draw_memory(d2ltvm.chip("H200"))
-
-    Args:
-        chip: a `Chip`.
-        measured: text by 'HBM' or 'L2', to stand beside the arrow in place of the data sheet's
-            rate.
-        note: a line below the figure.
-    """
-    measured = measured or {}
-    registers, l1 = (
-        f"{k} KiB an SM, {k * chip.sms / 1024:.0f} MiB in all"
-        for k in (chip.registers_kib, chip.l1_kib)
-    )
-    boxes = (
-        (f"{chip.sms} multiprocessors (SM), each with", f"{chip.fp32_lanes} FP32 lanes"),
-        ("registers", registers),
-        ("L1 and shared memory", l1),
-        ("L2 cache", f"{chip.l2_mib} MiB, shared by all SMs"),
-        (f"device memory ({chip.memory_kind})", f"{chip.memory_gb} GB"),
-    )
-    rates = ("", "", "", measured.get("L2", ""), measured.get("HBM", f"{chip.bandwidth_tb_s} TB/s"))
-    with style.page((7, 4.2), note=note) as (_, (axes,)):
-        for k, ((name, size), rate) in enumerate(zip(boxes, rates, strict=True)):
-            half, y = 2.4 + 0.4 * k, -k
-            box = Rectangle((-half, y - 0.3), 2 * half, 0.6, fc=style.tint(k), ec="black", lw=1)
-            axes.add_patch(box)
-            axes.text(0, y, f"{name}: {size}", ha="center", va="center", fontsize=10)
-            if k:
-                axes.annotate("", (0, y + 0.3), (0, y + 0.7), arrowprops={"arrowstyle": "<->"})
-                axes.text(0.12, y + 0.5, rate, va="center", fontsize=10)
-        axes.set(xlim=(-4.2, 4.2), ylim=(-4.5, 0.5))
-        axes.axis("off")
 
 
 def _grid(title: str, owner: Any, columns: int | None) -> Grid:
