@@ -51,6 +51,21 @@ def test_a_figure_starts_as_it_says_and_has_a_function(name):
     assert f'id="explorer-{name}"' in bundle["text/html"] and "aria-label" in bundle["text/html"]
 
 
+def test_a_figure_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match=r"name is 'bank'; expected one of .*banks"):
+        Explorer("bank")
+
+
+def test_colours_are_those_of_the_pictures():
+    names = ("blue", "orange", "green", "pink", "sky", "amber", "black")
+    script = (scripts.FOLDER / "ui" / "svg.js").read_text()
+    style = scripts.STYLE.read_text()
+    for name, colour in zip(names, d2ltvm.figures.COLOURS, strict=True):
+        assert f'{name}: "{colour}"' in script
+        light = re.search(rf"--d2l-{name}: (#\w+);", style)  # the first is that of light pages
+        assert name == "black" or light[1] == colour.lower()
+
+
 def test_values_that_a_figure_cannot_take_are_refused():
     with pytest.raises(ValueError, match=r"padding is 9; expected an integer from 0 to 8"):
         d2ltvm.explore.banks(padding=9)

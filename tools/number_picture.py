@@ -7,11 +7,12 @@ import matplotlib
 import prose_numbers
 
 import book
+from d2ltvm.figures import COLOURS
 from d2ltvm.system import files
 
 PICTURE = book.ROOT / "book" / "_static" / "way_of_a_number.svg"
 NUMBER = 'rec("vector_add/bandwidth").at("twice four", 2**26)', ".2f"
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"
+BLUE, ORANGE, GREY = *COLOURS[:2], "#555555"
 
 
 def steps() -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from d2ltvm.analysis import traffic
-from d2ltvm.analysis.coalescing import LINE
+from d2ltvm.analysis.coalescing import LINE, WARP
 from d2ltvm.analysis.traffic import Request
 from d2ltvm.explore.widget import Explorer
 
@@ -94,7 +94,7 @@ def _given(alike: list[list[Request]]) -> dict[str, Any]:
                 "name": name + (f" ({len(same)} alike)" if len(same) > 1 else ""),
                 "kind": same[0].kind,
                 "width": same[0].width,
-                "first": [int(same[0].first.get(lane, -1)) for lane in range(32)],
+                "first": [int(same[0].first.get(lane, -1)) for lane in range(WARP)],
             }
             for name, same in zip(names, alike, strict=True)
         ]

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from d2ltvm.analysis import roofline, tiling, traffic
+from d2ltvm.analysis.coalescing import WARP
 from d2ltvm.explore.widget import Explorer
 
 
@@ -95,8 +96,8 @@ def _tiles(sch: Any, gpu: str) -> tuple[dict[str, int], dict[str, Any]]:
     """A product's tiles as `hierarchy` names them, and what it does not name."""
     tiles, held = tiling.tiles_of(sch), roofline.held(sch, gpu)
     (py, wy, ly, y), (px, wx, lx, x) = tiles.rows, tiles.columns
-    if ly * lx != 32:
-        raise ValueError(f"sch has warps of {ly} x {lx} lanes; expected 32 of one rectangle")
+    if ly * lx != WARP:
+        raise ValueError(f"sch has warps of {ly} x {lx} lanes; expected {WARP} of one rectangle")
     lines = math.prod(tiles.rows) + math.prod(tiles.columns)
     each = 4 * tiles.stages * lines
     depth = 1 << (held.shared // each).bit_length() - 1 if held.shared >= each else 0
@@ -117,6 +118,6 @@ def _loads(sch: Any, gpu: str) -> dict[str, int]:
     if len(widths) != 1:
         raise ValueError(f"sch has loads of {widths} bytes; expected one width")
     threads = math.prod(held.launch.block)
-    warps = math.prod(held.launch.grid) * math.ceil(threads / 32)
+    warps = math.prod(held.launch.grid) * math.ceil(threads / WARP)
     loads = round(sum(t.requests for t in reads) / warps)
     return {"threads": held.occupancy.blocks * threads, "width": widths[0], "loads": loads}

@@ -15,19 +15,21 @@ class Explorer:
     A warp asks for 32 different words in 32 of the 32 banks: 1 wavefront, no conflict. ...
 
     Args:
-        name: of the figure, one of `names()`.
+        name: of the figure: that of its function, `d2ltvm.explore.<name>`.
         state: values that differ from those it starts with.
         given: what else it shows, as JSON can say it: a kernel's accesses, a record.
 
     Raises:
         TypeError: a value by a name that the figure does not have.
-        ValueError: a value that it cannot take.
+        ValueError: there is no such figure, or a value that it cannot take.
         MissingError: there is no QuickJS.
     """
 
     def __init__(self, name: str, state: Mapping[str, Any] | None = None, given: Any = None):
         self.name, self.given = name, given
         self._engine = scripts.engine()
+        if name not in (names := self._engine.call("names")):
+            raise ValueError(f"name is {name!r}; expected one of {', '.join(names)}")
         described = self._engine.call("described", name, given)
         self.title = described["title"]
         self.state: dict[str, Any] = {
