@@ -27,53 +27,42 @@ from .compute.ops import (
 from .compute.convolution import (
     conv as conv,
     conv_gflop as conv_gflop,
-    conv_in_tiles as conv_in_tiles,
     conv_out_size as conv_out_size,
     conv_pack as conv_pack,
     padding as padding,
 )
-from .compute.conv_batch import conv_hwcn as conv_hwcn, conv_nhwcnc as conv_nhwcnc
+from .compute.operators import (
+    batch_norm as batch_norm,
+    depthwise_conv as depthwise_conv,
+    pool as pool,
+)
 
 # Make data for it, and a reference.
 from .compute.data import (
     bcast_data as bcast_data,
     get_abc as get_abc,
     get_bcast_data as get_bcast_data,
-    get_conv_batch as get_conv_batch,
     get_conv_data as get_conv_data,
     get_matmul_data as get_matmul_data,
     square_matrices as square_matrices,
 )
 from .compute.convolution import conv_reference as conv_reference
-from .compute.conv_batch import (
-    conv_batch_reference as conv_batch_reference,
-    from_hwcn as from_hwcn,
-    from_nhwcnc as from_nhwcnc,
-    to_hwcn as to_hwcn,
-    to_hwioio as to_hwioio,
-    to_nhwcnc as to_nhwcnc,
-)
 
 # Say how: a schedule.
 from .compute.ops import schedule as schedule
 from .schedules.loops import bind_thread as bind_thread, split_axis as split_axis
-from .compiler.printing import loop_nest as loop_nest
+from .compiler.printing import loop_nest as loop_nest, outline as outline
 
 # Build it, run it, check it.
-from .compiler.kernel import Kernel as Kernel, build as build
+from .compiler.kernel import build as build
 from .compiler.verify import WrongResultError as WrongResultError, check as check
 from .analysis.emulator.run import emulate as emulate, run_anywhere as run_anywhere
-from .system.devices import as_target as as_target, has_cuda as has_cuda, has_hopper as has_hopper
+from .system.devices import has_cuda as has_cuda
 from .errors import MissingError as MissingError
 
 # Look at it: source, machine code, memory, what a GPU has room for.
 from .compiler.printing import difference as difference, kernel_code as kernel_code
-from .compiler.cubin import (
-    compile_cubin as compile_cubin,
-    disassemble as disassemble,
-    instructions as instructions,
-    resources as resources,
-)
+from .compiler.cubin import instructions as instructions, resources as resources
 from .analysis.traffic import (
     owners as owners,
     sectors as sectors,
@@ -87,16 +76,17 @@ from .analysis.counters import hardware_counters as hardware_counters
 from .system.chips import chip as chip
 
 # Measure it, and keep the measurement.
-from .bench.timing import Timing as Timing, time_together as time_together
+from .bench.timing import time_together as time_together
 from .bench.run import (
-    bench_batched as bench_batched,
     bench_convs as bench_convs,
+    bench_products as bench_products,
     bench_together as bench_together,
     check_conv as check_conv,
 )
-from .bench.measurement import Measurement as Measurement
-from .bench.records import Record as Record, load_record as load_record, measure as measure
-from .bench import contenders as contenders, libraries as libraries
+from .bench.worklog import Worklog as Worklog
+from .bench.exercises import verdict as verdict
+from .bench.records import load_record as load_record, measure as measure
+from .bench import contenders as contenders
 
 # The same by the names of Dive into Deep Learning Compiler.
 from .bench.d2l_names import (
@@ -115,15 +105,4 @@ from .bench.d2l_names import (
 )
 
 # Draw it.
-from .figures import (
-    bars as bars,
-    draw_memory as draw_memory,
-    draw_requests as draw_requests,
-    draw_threads as draw_threads,
-    draw_tiles as draw_tiles,
-    draw_touched as draw_touched,
-    plot as plot,
-    plot_gflops as plot_gflops,
-    plot_record as plot_record,
-    roofline as roofline,
-)
+from .figures import plot as plot, plot_gflops as plot_gflops, plot_record as plot_record

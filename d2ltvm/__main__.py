@@ -57,6 +57,21 @@ def parser() -> argparse.ArgumentParser:
         epilog="The exit code is 0 unless a record cannot be read.",
     )
     bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    bench.add_argument(
+        "--set",
+        choices=["layers", "products"],
+        help="on an H100 or H200: all of a set beside the library; a run that was cut off goes on",
+    )
+    bench.add_argument(
+        "--tune", action="store_true", help="of a set: measure several plans, and remember the best"
+    )
+    bench.add_argument("--to", metavar="FILE", help="of a set: where to keep what is measured")
+    bench.add_argument(
+        "--clock",
+        choices=["burst", "sustained", "both"],
+        default="burst",
+        help="of a set: with a rest before each round, without one, or both",
+    )
     bench.set_defaults(module="d2ltvm.bench.scoreboard")
 
     cache = commands.add_parser(

@@ -15,7 +15,8 @@ ISA, "Tensors" for boxes and swizzling, "Register Fragments for wgmma" for regis
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from d2ltvm.errors import is_integer, shown
 
 Array = npt.NDArray[Any]
+Pair = tuple[int, int]  # of rows and of columns
 Index = Any  # an integer, an array of them, or an expression of TVM's
 
 
@@ -77,7 +79,7 @@ def fragment(i: Index, j: Index, kind: str) -> tuple[Index, Index]:
 
 
 @functools.lru_cache
-def _places(kind: str, registers: int) -> tuple[Array, Array]:
+def _fragment_places(kind: str, registers: int) -> tuple[Array, Array]:
     """Lanes and registers of a matrix' elements, each of its shape."""
     i, j = np.indices((16, 16 if registers == 8 else 8))
     return fragment(i, j, kind)
@@ -127,13 +129,13 @@ def gather(registers: Array, kind: str) -> Array:
     if registers.ndim != 3 or registers.shape[1] != 32 or registers.shape[2] not in counts:
         many = " or ".join(map(str, counts))
         raise ValueError(f"registers has shape {registers.shape}; expected (warps, 32, {many})")
-    lane, register = _places(kind, registers.shape[-1])
+    lane, register = _fragment_places(kind, registers.shape[-1])
     return registers[:, lane, register]
 
 
 def scatter(matrices: Array, registers: Array, kind: str) -> None:
     """The other way round: write each warp's matrix into its registers."""
-    lane, register = _places(kind, registers.shape[-1])
+    lane, register = _fragment_places(kind, registers.shape[-1])
     registers[:, lane, register] = matrices
 
 
@@ -170,6 +172,70 @@ def box(tensor: Array, corner: Sequence[int], shape: Sequence[int]) -> Array:
     out = np.zeros(shape, tensor.dtype)
     starts = [max(0, -first) for first in corner]
     out[tuple(slice(a, a + n) for a, n in zip(starts, found.shape, strict=True))] = found
+    return out
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How TMA walks over images of float16 in NHWC.
+
+    Attributes:
+        shape: images, rows, columns, channels.
+        strides: bytes from an image to the next, and from a row, and from a pixel.
+        lower: the first row and the first column of the bounding box, relative to the image's.
+        upper: its last row and column, relative to the image's last.
+        steps: rows and columns that it goes on by: the strides of a convolution.
+        channels, pixels: of a box.
+    """
+
+    shape: tuple[int, int, int, int]
+    strides: tuple[int, int, int]
+    lower: Pair
+    upper: Pair
+    steps: Pair
+    channels: int
+    pixels: int
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        """What `compiler.im2col.encode` takes behind map and tensor, the innermost axis first."""
+        ends = self.lower[::-1] + self.upper[::-1] + self.steps[::-1]
+        return (*self.shape[::-1], *self.strides[::-1], *ends, self.channels, self.pixels)
+
+    @classmethod
+    def of(cls, arguments: tuple[int, ...]) -> "Walk":
+        """The walk that `arguments` came from."""
+        a = arguments
+        return cls(a[3::-1], a[6:3:-1], a[8:6:-1], a[10:8:-1], a[12:10:-1], *a[13:15])  # type: ignore[arg-type]
+
+
+def im2col(memory: Array, walk: Walk, corner: Sequence[int], tap: Sequence[int]) -> Array:
+    """Pixels as TMA fetches them in its im2col mode: zeros where they are outside of the images.
+
+    Args:
+        memory: images in NHWC of float16, one-dimensional.
+        walk: how TMA walks over them.
+        corner: image, row, column and channel at which it begins.
+        tap: by how many rows and columns the pixels that it reads lie further.
+
+    Returns:
+        An array of pixels by channels.
+    """
+    (images, high, wide, many), (image, row, column, channel) = walk.shape, corner
+    last_row, last_column = high - 1 + walk.upper[0], wide - 1 + walk.upper[1]
+    out = np.zeros((walk.pixels, walk.channels), memory.dtype)
+    there = min(walk.channels, max(0, many - channel))
+    for pixel in out:
+        y, x = row + tap[0], column + tap[1]
+        if 0 <= image < images and 0 <= y < high and 0 <= x < wide:
+            place = (image, y, x)
+            first = sum(a * b for a, b in zip(place, walk.strides, strict=True)) // memory.itemsize
+            pixel[:there] = memory[first + channel : first + channel + there]
+        column += walk.steps[1]
+        if column > last_column:
+            column, row = walk.lower[1], row + walk.steps[0]
+        if row > last_row:
+            row, image = walk.lower[0], image + 1
     return out
 
 
@@ -259,6 +325,35 @@ def accumulator(row: Index, column: Index) -> tuple[Index, Index]:
     return row // 16 * 32 + lane, column // 8 * 4 + register
 
 
+class Matrix(NamedTuple):
+    """What a descriptor of wgmma says, in elements of float16.
+
+    Attributes:
+        start: where the matrix begins in shared memory.
+        span: bytes within which its rows are swizzled: 32, 64 or 128.
+        leading, stride: of a turned one, from 64 columns to the next, and from 8 rows to the next.
+        turned: whether rows of shared memory are columns of the matrix.
+    """
+
+    start: int
+    span: int = 2 * ROW
+    leading: int = 0
+    stride: int = 0
+    turned: bool = False
+
+    @classmethod
+    def of(cls, descriptor: int, turned: bool = False) -> "Matrix":
+        """From 64 bits, which count in 16 bytes. Source: PTX ISA, "Matrix Descriptor Format"."""
+        start, leading, stride = (EACH * (descriptor >> k & 0x3FFF) for k in (0, 16, 32))
+        matrix = cls(start, SPANS[descriptor >> 62 & 3], leading, stride, turned)
+        if not turned and 2 * stride != 8 * matrix.span:
+            raise ValueError(f"the stride of {matrix} is not of eight rows")
+        return matrix
+
+
+SPANS = {1: 128, 2: 64, 3: 32}  # bytes, by what a descriptor says
+
+
 def wgmma(acc: Array, a: Array, b: Array, a_start: int, b_start: int) -> None:
     """Add one product to the registers of a warpgroup, from swizzled tiles in shared memory.
 
@@ -269,11 +364,21 @@ def wgmma(acc: Array, a: Array, b: Array, a_start: int, b_start: int) -> None:
             The rows of 128 bytes that they lie in begin at a multiple of 1,024 bytes.
     """
     columns = acc.shape[1] * 2
-    left, right = (
-        x[_matrix(n, start)].astype("float32")
-        for x, n, start in ((a, 64, a_start), (b, columns, b_start))
-    )
-    acc[_accumulators(columns)] += left @ right.T
+    left, right = a[_places(64, Matrix(a_start))], b[_places(columns, Matrix(b_start))]
+    acc[_accumulators(columns)] += left.astype("float32") @ right.astype("float32").T
+
+
+def multiply(acc: Array, memory: Array, a: Matrix, b: Matrix) -> None:
+    """The same of matrices as descriptors say, both in one shared memory."""
+    columns = acc.shape[1] * 2
+    left, right = memory[_places(64, a)], memory[_places(columns, b)]
+    acc[_accumulators(columns)] += left.astype("float32") @ right.astype("float32").T
+
+
+@functools.lru_cache(4096)
+def words(rows: int, matrix: Matrix) -> Array:
+    """The 4 bytes, counted from the start of shared memory, in which `rows` x 16 elements lie."""
+    return np.unique(_places(rows, matrix) // 2)
 
 
 @functools.lru_cache
@@ -283,15 +388,19 @@ def _accumulators(columns: int) -> tuple[Array, Array]:
 
 
 @functools.lru_cache
-def _matrix(rows: int, start: int) -> Array:
+def _places(rows: int, matrix: Matrix) -> Array:
     """The elements of `rows` x 16 in swizzled rows, swizzled after the start is added, as hardware.
 
     So 16 columns further is 32 bytes further in a descriptor, although it is not in memory.
     """
-    tile, first = start // (ROW * 8) * ROW * 8, start % (ROW * 8)
     row, column = np.indices((rows, 16))
-    place = first + row * ROW + column
-    return tile + swizzle_128b(place // ROW, place % ROW)
+    if matrix.turned:
+        place = row // ROW * matrix.leading + row % ROW + column // 8 * matrix.stride
+        place += column % 8 * (matrix.span // 2)
+    else:
+        place = row * (matrix.span // 2) + column
+    places: Array = swizzle(2 * (matrix.start + place), matrix.span) // 2
+    return places
 
 
 def tiles(values: Array) -> Array:

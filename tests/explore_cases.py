@@ -259,7 +259,7 @@ def box_bytes(image: list[int], corner: list[int], shape: list[int], each: int) 
     """Of pixels of ones; an emulated TMA tells the barrier how many bytes came."""
     ones = np.ones((*image, each // 2), "float16")
     found = layouts.box(ones, (*corner, 0), (*shape, each // 2))
-    tensor_map = TensorMap("X", ones.shape, found.shape, "float16", swizzled=False, simple=True)
+    tensor_map = TensorMap("X", ones.shape, found.shape, "float16", swizzled=0, simple=True)
     shared, barrier = Shared(found.nbytes, {"X": tensor_map}, {"X": ones}), Barrier(1)
     shared.fetch(0, "X", (*corner, 0), barrier)
     shared.deliver()

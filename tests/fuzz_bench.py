@@ -150,7 +150,7 @@ def measurements(tally, draw):
     good = good and isinstance(series, dict)
     good = good and all(isinstance(v, list) and len(v) == len(x["values"]) for v in series.values())
     made = tally.judge(
-        d2ltvm.Measurement,
+        d2ltvm.bench.Measurement,
         fields,
         (lambda r: r.series == series) if good else REFUSED,
         words=("values", "label"),
@@ -406,7 +406,7 @@ def curves(tally, draw):
                 return [p.get_width() for p in shown["axes"][0].patches] == y
 
             plain = arguments["values"] is values and isinstance(arguments["unit"], str)
-            tally.judge(d2ltvm.bars, arguments, long if plain else EITHER)
+            tally.judge(d2ltvm.figures.bars, arguments, long if plain else EITHER)
     finally:
         plt.show = show
         plt.close("all")

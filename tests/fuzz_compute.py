@@ -100,7 +100,7 @@ def definitions(tally, draw):
             tuple(int(given[k]) for k in shape) for shape in shapes
         ]
 
-    tensors = tally.judge(getattr(d2ltvm, name), arguments, expected if good else REFUSED)
+    tensors = tally.judge(getattr(d2ltvm.compute, name), arguments, expected if good else REFUSED)
     if tensors and max(map(int, given)) <= 40 and draw(st.integers(0, 3)) == 0:
         rng = np.random.default_rng(0)
         inputs = [rng.integers(-9, 9, shape_of(t)).astype(dtype) for t in tensors[:-1]]
@@ -165,7 +165,7 @@ def conv(tally, draw):
     def expected(r):
         return [shape_of(t) for t in r[:3]] == [(ic, nh, nw), (oc, ic, kh, kw), (oc, oh, ow)]
 
-    tensors = tally.judge(getattr(d2ltvm, name), arguments, expected if good else REFUSED)
+    tensors = tally.judge(getattr(d2ltvm.compute, name), arguments, expected if good else REFUSED)
     if tensors and draw(st.integers(0, 3)) == 0:
         rng = np.random.default_rng(1)
         x, w = (rng.integers(-4, 5, shape_of(t)).astype("float32") for t in tensors[:2])
@@ -192,7 +192,7 @@ def conv_batch(tally, draw):
         o, pixels = positions(n, k, p, s), shape_of(r[2])
         return math.prod(pixels) == int(batch) * int(oc) * o * o
 
-    tensors = tally.judge(getattr(d2ltvm, name), arguments, expected if good else REFUSED)
+    tensors = tally.judge(getattr(d2ltvm.compute, name), arguments, expected if good else REFUSED)
     if tensors and draw(st.integers(0, 3)) == 0:
         rng = np.random.default_rng(2)
         n, k, p, s, b = map(int, (n, k, p, s, block))
@@ -200,10 +200,13 @@ def conv_batch(tally, draw):
         w = rng.integers(-4, 5, (oc, ic, k, k)).astype("float32")
         want = np.stack([direct(image, w, (p, p), (s, s)) for image in x]).astype("float32")
         if name == "conv_hwcn":
-            inputs, want = [d2ltvm.to_hwcn(x), d2ltvm.to_hwcn(w)], want.transpose(2, 3, 1, 0)
+            inputs, want = (
+                [d2ltvm.compute.to_hwcn(x), d2ltvm.compute.to_hwcn(w)],
+                want.transpose(2, 3, 1, 0),
+            )
         else:
-            inputs = [d2ltvm.to_nhwcnc(x, b), d2ltvm.to_hwioio(w, b)]
-            want = d2ltvm.to_nhwcnc(want, b)
+            inputs = [d2ltvm.compute.to_nhwcnc(x, b), d2ltvm.compute.to_hwioio(w, b)]
+            want = d2ltvm.compute.to_nhwcnc(want, b)
         computed(tally, tensors[:3], inputs, np.ascontiguousarray(want))
 
 
@@ -274,14 +277,14 @@ def data(tally, draw):
     good = good and all(math.prod(map(int, shape)) < 2**31 for shape in wanted)
 
     def expected(arrays):
-        again = getattr(d2ltvm, name)(**a)
+        again = getattr(d2ltvm.compute, name)(**a)
         assert [x.shape for x in arrays] == [tuple(map(int, s)) for s in wanted]
         assert all(np.array_equal(x, y, equal_nan=True) for x, y in zip(arrays, again, strict=True))
         if name != "get_conv_batch":
             assert all(x.dtype == "float32" for x in arrays) and np.isnan(arrays[2]).all()
         return np.isfinite(arrays[0]).all() and np.isfinite(arrays[1]).all()
 
-    tally.judge(getattr(d2ltvm, name), a, expected if good else REFUSED)
+    tally.judge(getattr(d2ltvm.compute, name), a, expected if good else REFUSED)
 
 
 ARRAYS = st.sampled_from(
@@ -339,7 +342,7 @@ def reference(tally, draw):
         want = np.stack([direct(i, w, *two) for i in x]) if batched else direct(x, w, *two)
         return r.shape == want.shape and np.array_equal(r, want)
 
-    function = d2ltvm.conv_batch_reference if batched else d2ltvm.conv_reference
+    function = d2ltvm.compute.conv_batch_reference if batched else d2ltvm.conv_reference
     tally.judge(function, arguments, expected if good else REFUSED)
 
 
@@ -379,7 +382,7 @@ def layout(tally, draw):
             assert r[there] == x[at]
         return r.size == x.size
 
-    tally.judge(getattr(d2ltvm, name), arguments, expected if good else REFUSED)
+    tally.judge(getattr(d2ltvm.compute, name), arguments, expected if good else REFUSED)
 
 
 def start(tally, draw):

@@ -37,6 +37,9 @@ PRODUCT = {
     "matmul_naive": {"nt": sizes(most=9)},
     "matmul_coalesced": {"nt": sizes(most=9)},
     "matmul_shared": {"nt": sizes(most=9)},
+    "matmul_registers": {
+        "lanes": sizes(most=5), "each": sizes(most=4), "depth": sizes(most=5),
+    },
     "matmul_tiled": {
         "rows": PIECES, "columns": PIECES, "depth": sizes(most=5), "align": st.sampled_from([0, 4]),
         "unroll": st.booleans(), "stages": sizes(most=2),
@@ -265,7 +268,10 @@ def build(tally, draw):
         named = target is None or isinstance(target, tvm.target.Target)
         named = named or (isinstance(target, str) and target in ("llvm", "sm_80", "sm_90", "cuda"))
         tally.judge(
-            d2ltvm.as_target, {"target": target}, EITHER if named else REFUSED, words=("GPU",)
+            d2ltvm.system.as_target,
+            {"target": target},
+            EITHER if named else REFUSED,
+            words=("GPU",),
         )
     else:
         tally.judge(getattr(d2ltvm, name), {"sch": sch}, EITHER if is_schedule else REFUSED,

@@ -178,7 +178,8 @@ def bounded():
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, hard))
-    faulthandler.dump_traceback_later(4 * SECONDS, exit=True)  # in C, where no signal is handled
+    # In C no signal is handled. Half a minute more: on a busy machine a signal may come late.
+    faulthandler.dump_traceback_later(4 * SECONDS + 30, exit=True)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         yield

@@ -35,7 +35,7 @@ def case(seed):
         rng = np.random.default_rng((seed, attempt))
         try:
             drawn = rng.choice([elementwise, elementwise, product, by_block])(rng)
-            lowering.lower(lowering.as_module(drawn.sch), d2ltvm.as_target("sm_80"))
+            lowering.lower(lowering.as_module(drawn.sch), d2ltvm.system.as_target("sm_80"))
             return drawn
         except (tvm.error.InternalError, tvm.s_tir.ScheduleError, ValueError):
             continue

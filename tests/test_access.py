@@ -215,6 +215,24 @@ def test_loads_in_pairs_are_served_in_larger_groups():
     assert coalescing.wavefronts(first, everyone, 16, "write")[0] == 4
 
 
+@pytest.mark.parametrize("width", [4, 8, 16])
+def test_words_are_served_in_as_many_wavefronts_as_are_counted(width):
+    rng = np.random.default_rng(width)
+    for trial in range(60):
+        words = rng.permutation(64)[:32] if trial % 2 else np.arange(32) // 2 * rng.integers(1, 40)
+        first, active = words * width, rng.random(32) < (0.7 if trial % 3 else 2)
+        if not active.any():
+            continue
+        served = coalescing.served(first, active, width)
+        passes = coalescing.wavefronts(first[None], active[None], width)[0][0]
+        asked = {int(byte) // 4 + k for byte in first[active] for k in range(width // 4)}
+        assert set(served) == asked and max(served.values()) < passes
+        in_one = {(wave, word % 32) for word, wave in served.items()}
+        assert len(in_one) == len(served)  # a bank gives one word a wavefront
+        if trial % 2:  # no word is asked for by two groups of lanes
+            assert max(served.values()) + 1 == passes
+
+
 def test_passes_of_two_convolutions_are_those_that_an_h200_counted():
     """Of each load in a round: bytes, and the first word of each lane. Nsight Compute counted."""
     lanes = np.arange(32)
@@ -235,7 +253,7 @@ def test_a_kernel_of_a_thousand_lines_takes_less_than_two_seconds():
     for loop in sch.get_loops(update)[-3:]:
         sch.annotate(loop, "pragma_auto_unroll_max_step", 4096)
         sch.annotate(loop, "pragma_unroll_explicit", 1)
-    lowered = lowering.lower(lowering.as_module(sch), d2ltvm.as_target("sm_80"))
+    lowered = lowering.lower(lowering.as_module(sch), d2ltvm.system.as_target("sm_80"))
     (body,) = (f.body for f in lowered.device_functions.values())
     assert len(body.script().splitlines()) > 1000 and lowered.launches[0].grid == (64, 64, 1)
     start = time.process_time()

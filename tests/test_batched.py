@@ -30,8 +30,10 @@ def data(batch, oc, ic, n, k, dtype="float32"):
 
 def hwcn_reference(p, s):
     def reference(x, w):
-        wanted = d2ltvm.conv_batch_reference(d2ltvm.from_hwcn(x), d2ltvm.from_hwcn(w), p, s)
-        return d2ltvm.to_hwcn(wanted)
+        wanted = d2ltvm.compute.conv_batch_reference(
+            d2ltvm.compute.from_hwcn(x), d2ltvm.compute.from_hwcn(w), p, s
+        )
+        return d2ltvm.compute.to_hwcn(wanted)
 
     return reference
 
@@ -39,57 +41,66 @@ def hwcn_reference(p, s):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_hwcn(shape):
     batch, oc, ic, n, k, p, s = shape
-    kernel = d2ltvm.build(d2ltvm.schedule(d2ltvm.conv_hwcn(*shape)[:3]), "llvm")
+    kernel = d2ltvm.build(d2ltvm.schedule(d2ltvm.compute.conv_hwcn(*shape)[:3]), "llvm")
     images, weights = data(batch, oc, ic, n, k)
-    inputs = (d2ltvm.to_hwcn(images), d2ltvm.to_hwcn(weights))
+    inputs = (d2ltvm.compute.to_hwcn(images), d2ltvm.compute.to_hwcn(weights))
     assert d2ltvm.check(kernel, inputs, hwcn_reference(p, s), 2 * ic * k * k) < 1e-6
 
 
 @pytest.mark.parametrize("shape", [(4, 8, 4, 5, 3, 1, 1), (8, 4, 12, 7, 3, 0, 2)], ids=str)
 def test_nhwcnc(shape):
     batch, oc, ic, n, k, p, s = shape
-    tensors = d2ltvm.conv_nhwcnc(*shape, block=4)[:3]
+    tensors = d2ltvm.compute.conv_nhwcnc(*shape, block=4)[:3]
     kernel = d2ltvm.build(d2ltvm.schedule(tensors), "llvm")
     images, weights = data(batch, oc, ic, n, k, "float16")
     out = np.full(kernel.params[2].shape, np.nan, "float32")
-    kernel(d2ltvm.to_nhwcnc(images, 4), d2ltvm.to_hwioio(weights, 4), out)
+    kernel(d2ltvm.compute.to_nhwcnc(images, 4), d2ltvm.compute.to_hwioio(weights, 4), out)
     exact = [a.astype("float64") for a in (images, weights)]
-    wanted = d2ltvm.conv_batch_reference(*exact, p, s)
+    wanted = d2ltvm.compute.conv_batch_reference(*exact, p, s)
     # Products of float16 are exact in float32; each addition may round once.
-    most = d2ltvm.conv_batch_reference(*map(np.abs, exact), p, s)
-    error = np.abs(d2ltvm.from_nhwcnc(out) - wanted)
+    most = d2ltvm.compute.conv_batch_reference(*map(np.abs, exact), p, s)
+    error = np.abs(d2ltvm.compute.from_nhwcnc(out) - wanted)
     assert (error <= ic * k * k * np.finfo("float32").eps / 2 * most).all()
 
 
 def test_layouts_there_and_back():
     images, weights = data(4, 6, 8, 5, 3)
-    assert np.array_equal(d2ltvm.from_hwcn(d2ltvm.to_hwcn(images)), images)
-    assert np.array_equal(d2ltvm.from_nhwcnc(d2ltvm.to_nhwcnc(images, 2)), images)
-    blocks = d2ltvm.to_hwioio(weights, 2)
+    assert np.array_equal(d2ltvm.compute.from_hwcn(d2ltvm.compute.to_hwcn(images)), images)
+    assert np.array_equal(d2ltvm.compute.from_nhwcnc(d2ltvm.compute.to_nhwcnc(images, 2)), images)
+    blocks = d2ltvm.compute.to_hwioio(weights, 2)
     for o, i, y, x in ((0, 0, 0, 0), (5, 7, 2, 1), (3, 4, 1, 2)):
         assert blocks[y, x, i // 2, o // 2, i % 2, o % 2] == weights[o, i, y, x]
-    assert d2ltvm.to_hwcn(images)[3, 1, 7, 2] == images[2, 7, 3, 1]
+    assert d2ltvm.compute.to_hwcn(images)[3, 1, 7, 2] == images[2, 7, 3, 1]
 
 
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: d2ltvm.conv_hwcn(0, 1, 1, 3, 3), "batch is 0; expected a positive"),
-        (lambda: d2ltvm.conv_hwcn(1, 1, 1, 3, 5), "k is 5; expected at most n"),
-        (lambda: d2ltvm.conv_hwcn(1, 1, 1, 3, 3, -1), "p is -1; expected an integer"),
-        (lambda: d2ltvm.conv_hwcn(1, 1, 1, 3, 3, 0, 0), "s is 0; expected a positive"),
-        (lambda: d2ltvm.conv_nhwcnc(16, 17, 16, 3, 3), "oc is 17; expected a multiple of block"),
-        (lambda: d2ltvm.conv_nhwcnc(16, 16, 16, 3, 3, block=0), "block is 0; expected a pos"),
+        (lambda: d2ltvm.compute.conv_hwcn(0, 1, 1, 3, 3), "batch is 0; expected a positive"),
+        (lambda: d2ltvm.compute.conv_hwcn(1, 1, 1, 3, 5), "k is 5; expected at most n"),
+        (lambda: d2ltvm.compute.conv_hwcn(1, 1, 1, 3, 3, -1), "p is -1; expected an integer"),
+        (lambda: d2ltvm.compute.conv_hwcn(1, 1, 1, 3, 3, 0, 0), "s is 0; expected a positive"),
         (
-            lambda: d2ltvm.to_nhwcnc(np.zeros((3, 16, 2, 2))),
+            lambda: d2ltvm.compute.conv_nhwcnc(16, 17, 16, 3, 3),
+            "oc is 17; expected a multiple of block",
+        ),
+        (
+            lambda: d2ltvm.compute.conv_nhwcnc(16, 16, 16, 3, 3, block=0),
+            "block is 0; expected a pos",
+        ),
+        (
+            lambda: d2ltvm.compute.to_nhwcnc(np.zeros((3, 16, 2, 2))),
             "batch is 3; expected a multiple of block",
         ),
         (
-            lambda: d2ltvm.to_hwioio(np.zeros((16, 8, 3, 3))),
+            lambda: d2ltvm.compute.to_hwioio(np.zeros((16, 8, 3, 3))),
             "ic is 8; expected a multiple of block",
         ),
-        (lambda: d2ltvm.to_hwcn(np.zeros((3, 16))), r"shape \(3, 16\); expected four dimensions"),
-        (lambda: d2ltvm.from_nhwcnc(np.zeros((3, 16))), "expected six dimensions"),
+        (
+            lambda: d2ltvm.compute.to_hwcn(np.zeros((3, 16))),
+            r"shape \(3, 16\); expected four dimensions",
+        ),
+        (lambda: d2ltvm.compute.from_nhwcnc(np.zeros((3, 16))), "expected six dimensions"),
     ],
 )
 def test_bad_input_is_named(call, message):
@@ -103,7 +114,7 @@ def test_tiled_schedule_of_hwcn(shape, options):
     batch, oc, ic, n, k, p, s = shape
     tiles = {"rows": (1, 2, 2, 4), "columns": (2, 1, 2, 4), "depth": 4}
     sch = schedules.hwcn_tiled(*shape, **tiles, **options)
-    images, weights = (d2ltvm.to_hwcn(a) for a in data(batch, oc, ic, n, k))
+    images, weights = (d2ltvm.compute.to_hwcn(a) for a in data(batch, oc, ic, n, k))
     terms = 2 * ic * k * k
     error = d2ltvm.check(d2ltvm.build(sch), (images, weights), hwcn_reference(p, s), terms)
     assert error < 1e-6
@@ -134,7 +145,7 @@ def test_the_tutorial_layer_keeps_the_data_path_below_the_arithmetic():
 def test_the_tutorials_schedule_of_hwcn(shape):
     batch, oc, ic, n, k, p, s = shape
     sch = schedules.hwcn_blocks(*shape, tile=8, threads=4, step=4)
-    images, weights = (d2ltvm.to_hwcn(a) for a in data(batch, oc, ic, n, k))
+    images, weights = (d2ltvm.compute.to_hwcn(a) for a in data(batch, oc, ic, n, k))
     terms = 2 * ic * k * k
     error = d2ltvm.check(d2ltvm.build(sch), (images, weights), hwcn_reference(p, s), terms)
     assert error < 1e-6
@@ -162,12 +173,12 @@ def check_nhwcnc(run, shape, dtype="float16"):
     batch, oc, ic, n, k, p, s = shape
     images, weights = data(batch, oc, ic, n, k, dtype)
     exact = [a.astype("float64") for a in (images, weights)]
-    wanted = d2ltvm.conv_batch_reference(*exact, p, s)
-    out = np.full(d2ltvm.to_nhwcnc(wanted).shape, np.nan, "float32")
-    run(d2ltvm.to_nhwcnc(images), d2ltvm.to_hwioio(weights), out)
-    most = d2ltvm.conv_batch_reference(*map(np.abs, exact), p, s)
+    wanted = d2ltvm.compute.conv_batch_reference(*exact, p, s)
+    out = np.full(d2ltvm.compute.to_nhwcnc(wanted).shape, np.nan, "float32")
+    run(d2ltvm.compute.to_nhwcnc(images), d2ltvm.compute.to_hwioio(weights), out)
+    most = d2ltvm.compute.conv_batch_reference(*map(np.abs, exact), p, s)
     roundings = ic * k * k * (1 if dtype == "float16" else 2)  # products of float16 are exact
-    error = np.abs(d2ltvm.from_nhwcnc(out) - wanted)
+    error = np.abs(d2ltvm.compute.from_nhwcnc(out) - wanted)
     assert (error <= roundings * np.finfo("float32").eps / 2 * most).all()
 
 
@@ -257,10 +268,10 @@ def test_a_wrong_lane_is_noticed(monkeypatch):
     sch = MMA(*shape, rows=(1, 2), columns=(2, 1), stages=3)
     right = layouts.lane_a
     monkeypatch.setitem(layouts._LANES, "matrix_a", lambda i, j: right(i, j ^ 2))
-    layouts._places.cache_clear()
+    layouts._fragment_places.cache_clear()
     with pytest.raises(AssertionError):
         check_nhwcnc(lambda *arrays: d2ltvm.emulate(sch, *arrays), shape)
-    layouts._places.cache_clear()
+    layouts._fragment_places.cache_clear()
 
 
 def generators_of_tvm():

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -228,7 +229,7 @@ def conv(*shape):
 
 
 def conv_hwcn(*shape):
-    return d2ltvm.schedule(d2ltvm.conv_hwcn(*shape)[:3])
+    return d2ltvm.schedule(d2ltvm.compute.conv_hwcn(*shape)[:3])
 
 
 def has_mxnet():
@@ -270,6 +271,12 @@ def test_convolutions_are_timed_beside_the_library(two_ms):
     assert result.spread["a"] == [[1000, 4000]] * 2
 
 
+def test_products_are_timed_beside_the_library(two_ms):
+    result = d2ltvm.bench_products([64], {"a": schedules.cpu_matmul}, target="llvm")
+    assert two_ms == [(["NumPy", "a"], "host")] and result.unit == "GFLOPS"
+    assert result["a"].tolist() == pytest.approx([2 * 64**3 / 2e-3 / 1e9])
+
+
 def test_a_wrong_convolution_is_not_timed(two_ms):
     def doubled(*shape):
         from tvm import te
@@ -284,9 +291,9 @@ def test_a_wrong_convolution_is_not_timed(two_ms):
 
 def test_convolutions_of_a_batch(two_ms):
     shape = (6, 4, 3, 5, 3, 1, 2)
-    result = d2ltvm.bench_batched({"plain": conv_hwcn}, shape, target="llvm")
+    result = d2ltvm.bench.bench_batched({"plain": conv_hwcn}, shape, target="llvm")
     assert result.x == {"label": "batch", "values": [6]} and result["plain"].tolist() == [2000]
-    several = d2ltvm.bench_batched(
+    several = d2ltvm.bench.bench_batched(
         {"plain": conv_hwcn}, shape, batches=np.array([1, 7]), target="llvm"
     )
     assert several.x["values"] == [1, 7]
@@ -295,9 +302,9 @@ def test_convolutions_of_a_batch(two_ms):
 
 def test_a_wrong_batch_is_not_timed(two_ms):
     with pytest.raises(d2ltvm.WrongResultError, match=r"^Y\["):
-        d2ltvm.bench_batched({"turned": turned_round}, (6, 4, 3, 6, 3, 1, 1), target="llvm")
+        d2ltvm.bench.bench_batched({"turned": turned_round}, (6, 4, 3, 6, 3, 1, 1), target="llvm")
     with pytest.raises(ValueError, match="layout is 'nchw'; expected 'hwcn' or 'nhwcnc'"):
-        d2ltvm.bench_batched({}, (6, 4, 3, 5, 3, 1, 1), layout="nchw", target="llvm")
+        d2ltvm.bench.bench_batched({}, (6, 4, 3, 5, 3, 1, 1), layout="nchw", target="llvm")
     assert not two_ms
 
 
@@ -305,7 +312,7 @@ def turned_round(*shape):
     """A convolution of the right shape, whose images are turned round."""
     from tvm import te
 
-    X, W, Y, _ = d2ltvm.conv_hwcn(*shape)
+    X, W, Y, _ = d2ltvm.compute.conv_hwcn(*shape)
     n = shape[0]
     turned = te.compute(Y.shape, lambda y, x, c, b: Y[y, x, c, n - 1 - b], name="Z")
     return d2ltvm.schedule([X, W, turned])
@@ -316,7 +323,7 @@ def test_without_a_gpu_convolutions_are_not_timed_as_if_there_were_one():
     with pytest.raises(d2ltvm.MissingError):
         d2ltvm.bench_convs([4], {"a": conv})
     with pytest.raises(d2ltvm.MissingError):
-        d2ltvm.bench_batched({"a": conv_hwcn}, (6, 4, 3, 5, 3, 1, 1))
+        d2ltvm.bench.bench_batched({"a": conv_hwcn}, (6, 4, 3, 5, 3, 1, 1))
 
 
 @pytest.mark.parametrize("clock", ["graph", "burst", "sustained", "stream"])
@@ -346,6 +353,79 @@ def test_convolutions_are_timed_beside_cudnn():
     assert result.at("cuDNN", 64) < result.at("tiling", 64) < 100 * result.at("cuDNN", 64)
 
 
+class Tensor:
+    """An array as PyTorch has it, with the format that it was asked for."""
+
+    def __init__(self, array, layout="NCHW"):
+        self.array, self.dtype, self.layout = array, str(array.dtype), layout
+
+    def cuda(self):
+        return self
+
+    def contiguous(self, memory_format):
+        return Tensor(self.array, memory_format)
+
+
+def torch_that_notes_calls():
+    """PyTorch's part in a convolution: `called` has layouts and TF32's flag, a pair a call."""
+    cudnn = SimpleNamespace(benchmark=False, benchmark_limit=10, allow_tf32=True)
+    called = []
+
+    def conv2d(x, w, stride, padding):
+        called.append((x.layout, w.layout, cudnn.allow_tf32))
+
+    functional = SimpleNamespace(conv2d=conv2d, pad=lambda x, _: Tensor(x.array, x.layout))
+    return SimpleNamespace(
+        backends=SimpleNamespace(cudnn=cudnn), from_numpy=Tensor, float16="float16",
+        channels_last="NHWC", nn=SimpleNamespace(functional=functional), called=called,
+    )  # fmt: skip
+
+
+def test_cudnns_layout_and_tf32_are_those_that_were_asked_for(monkeypatch):
+    """In turns too: what is allowed is for all of PyTorch, and each run says what it wants."""
+    torch = torch_that_notes_calls()
+    monkeypatch.setattr(contenders, "torch_cuda", lambda: torch)
+    arrays = d2ltvm.get_conv_data(4, 4, 8, 3, 1)
+    asked = [(False, False), (True, False), (False, True), (True, True)]
+    runs = [
+        d2ltvm.contenders.torch_conv(1, channels_last=last, tf32=tf32)(*arrays)
+        for last, tf32 in asked
+    ]
+    cudnn = torch.backends.cudnn
+    assert cudnn.benchmark is True and cudnn.benchmark_limit == 0
+    torch.called.clear()
+    for run in (*runs, *reversed(runs)):
+        run()
+    layouts = [("NHWC" if last else "NCHW", tf32) for last, tf32 in asked]
+    expected = [(layout, layout, tf32) for layout, tf32 in (*layouts, *reversed(layouts))]
+    assert torch.called == expected
+
+
+@pytest.mark.parametrize(("dtype", "layout"), [("float32", "NCHW"), ("float16", "NHWC")])
+def test_cudnn_gets_float16_with_channels_last_and_never_tf32_unasked(monkeypatch, dtype, layout):
+    torch = torch_that_notes_calls()
+    monkeypatch.setattr(contenders, "torch_cuda", lambda: torch)
+    d2ltvm.contenders.torch_conv_batch(1)(*d2ltvm.compute.get_conv_batch(2, 4, 4, 8, 3, dtype))
+    assert set(torch.called) == {(layout, layout, False)}
+
+
+def test_names_of_kernels_are_those_of_the_gpu(monkeypatch):
+    """The profiler's own entries, without an underscore, are left out."""
+    events = [SimpleNamespace(key=key) for key in ("Activity Buffer Request", "a_kernel", "b_c")]
+    seen = SimpleNamespace(key_averages=lambda: events)
+    ran = []
+    torch = SimpleNamespace(
+        profiler=SimpleNamespace(
+            ProfilerActivity=SimpleNamespace(CUDA="cuda"),
+            profile=lambda activities: contextlib.nullcontext(seen),
+        ),
+        cuda=SimpleNamespace(synchronize=lambda: ran.append("waited")),
+    )
+    monkeypatch.setattr(libraries, "torch_cuda", lambda: torch)
+    assert libraries.torch_kernels(lambda: ran.append("run")) == ["a_kernel", "b_c"]
+    assert ran == ["run", "waited"]
+
+
 def test_a_wrong_kernel_is_not_timed():
     def subtract(n):
         A, B, _ = d2ltvm.vector_add(n)
@@ -360,12 +440,12 @@ def test_a_wrong_kernel_is_not_timed():
 def test_mxnet_is_refused_under_numpy_2(monkeypatch):
     monkeypatch.setattr(np, "__version__", "2.1.0")
     with pytest.raises(d2ltvm.MissingError, match=r"cannot be imported under NumPy 2\.1\.0"):
-        d2ltvm.libraries.mxnet()
+        d2ltvm.bench.libraries.mxnet()
 
 
 def test_mxnet_context_is_cpu_or_gpu():
     with pytest.raises(ValueError, match="ctx is 'tpu'; expected 'cpu' or 'gpu'"):
-        d2ltvm.libraries.mxnet_context("tpu")
+        d2ltvm.bench.libraries.mxnet_context("tpu")
 
 
 @pytest.mark.parametrize(
@@ -395,7 +475,7 @@ def test_without_a_gpu_the_torch_baseline_says_so():
 def test_scoreboard_rows_and_table():
     workload = next(w for w in scoreboard.workloads() if w.device == "cpu")
     name = workload.library[0]
-    record = d2ltvm.Record(
+    record = d2ltvm.bench.Record(
         name="scoreboard/x",
         unit="GB/s",
         x={"label": "n", "values": [1]},

@@ -218,6 +218,6 @@ def test_what_cannot_be_run_is_refused_in_one_line():
         d2ltvm.explore.run(schedules.matmul_tiled(64, 64, 64), d2ltvm.matmul(64, 64, 32))
     with pytest.raises(TypeError, match="sch is a int"):
         d2ltvm.explore.run(3)
-    tensors = d2ltvm.conv_hwcn(64, 64, 8, 4, 3, 1, 1)[:3]
+    tensors = d2ltvm.compute.conv_hwcn(64, 64, 8, 4, 3, 1, 1)[:3]
     card = d2ltvm.explore.run(schedules.hwcn_blocks(64, 64, 8, 4, 3, 1, 1), tensors)
     assert "GFLOPS" in card.markup or "multiply-adds" in card.markup

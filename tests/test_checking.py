@@ -81,6 +81,19 @@ def test_a_difference_is_held_to_its_own_size():
     assert d2ltvm.check(Fake(exact, shape=(2,)), (a, b), np.subtract) <= 2**-24
 
 
+def test_one_rounding_is_that_of_the_result():
+    """1 and -1 + 2^-10 leave 2^-10, and an error of 2^-24 is 2^-14 of that."""
+    a, b = np.float32([1, 1]), np.float32([1, -1 + 2**-10])
+
+    def off(x, y, out):
+        out[:] = (x + y) * np.float32([1, 1 + 2**-14])
+
+    kernel = Fake(off, shape=(2,))
+    with pytest.raises(d2ltvm.WrongResultError, match=r"C\[1\] is .* 1 of 2 elements"):
+        d2ltvm.check(kernel, (a, b), np.add)
+    assert d2ltvm.check(kernel, (a, b), np.add, terms=2) == 2**-25
+
+
 def test_integers_wrap_and_are_exact():
     a = np.arange(100, dtype="int8")
     assert d2ltvm.check(Fake(add, dtype="int8"), (a, a), np.add) == 0

@@ -84,7 +84,7 @@ def test_json_is_all_that_bench_prints_without_mxnet(tmp_path):
     done = run("bench", "--json", PYTHONPATH=f"{tmp_path}:{book.ROOT}")
     rows = json.loads(done.stdout)
     assert done.returncode == 0 and "MXNet is left out" in done.stderr
-    (row,) = (row for row in rows if row["workload"].startswith("vector add, 2^25"))
+    (row,) = (row for row in rows if row["workload"].startswith("vector add, 2²⁵"))
     assert row["library_value"] is None and row["ratio"] is None and row["book_value"] > 0
 
 

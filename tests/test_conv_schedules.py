@@ -21,7 +21,14 @@ SHAPES = [
 ]
 SCHEDULES = {
     "default": schedules.default_sch,
+    "spread": schedules.spread_sch,
+    "spread, 3 groups": functools.partial(schedules.spread_sch, groups=3),
+    "registers": schedules.register_sch,
+    "registers, 3 by 2": functools.partial(schedules.register_sch, channels=3, rows=2),
     "tiling": schedules.tiling,
+    "neighbours": functools.partial(
+        schedules.conv_tiled, tile_c=(1, 2, 2), tile_h=(1, 2, 2), tile_w=(1, 8, 2), runs=False
+    ),
     "vthread": schedules.vthread,
     "split": functools.partial(
         schedules.conv_split, channels=4, warps=2, parts=2, depth=2, lanes=8
@@ -51,6 +58,33 @@ def test_every_element_on_the_cpu(shape):
     assert error_of(schedules.cpu_conv(*shape), shape, "llvm") < 1e-6
 
 
+@pytest.mark.parametrize("shape", [*SHAPES, (64, 48, 12, 3, 1, 1)], ids=str)
+@pytest.mark.parametrize("channels", [1, 6, 16])
+def test_every_element_without_packing(shape, channels):
+    assert error_of(schedules.cpu_direct(*shape, channels=channels), shape, "llvm") < 1e-6
+
+
+def test_sums_of_the_direct_convolution_stay_in_registers():
+    """Sixteen sums take as many vectors: none is loaded and stored again around its loops."""
+    kernel = d2ltvm.build(schedules.cpu_direct(16, 16, 32, 3, 1, 1), "llvm")
+    nest = d2ltvm.loop_nest(schedules.cpu_direct(16, 16, 32, 3, 1, 1))
+    assert "for c_1 in T.unroll(16)" in nest and "T.vectorized(16)" in nest
+    assert "Y_local" in nest and kernel.params[2].shape == (16, 32, 32)
+
+
+def test_groups_of_channels_are_blocks():
+    """One group is the default schedule; more of them are blocks of their own."""
+    grids = {
+        groups: d2ltvm.build(schedules.spread_sch(8, 4, 6, 3, 1, 1, groups=groups), "sm_90")
+        .launches[0]
+        .grid
+        for groups in (1, 4, 64)
+    }
+    assert grids == {1: (6, 1, 1), 4: (6, 4, 1), 64: (6, 8, 1)}
+    plain = d2ltvm.build(schedules.default_sch(8, 4, 6, 3, 1, 1), "sm_90")
+    assert plain.launches[0].grid == (6, 1, 1)
+
+
 def test_tiles_that_do_not_divide_the_kernel_are_named():
     tiles = {"tile_c": (1, 1, 1), "tile_h": (1, 1, 1), "tile_w": (1, 1, 1)}
     with pytest.raises(
@@ -64,7 +98,7 @@ def test_tiles_that_do_not_divide_the_kernel_are_named():
 @pytest.mark.parametrize("tile", [(0, 1, 1, 1), (1, 1, 1, 1.5)])
 def test_tiles_are_positive_integers(tile):
     with pytest.raises(ValueError, match=r"a size of tile = .* is .*; expected a positive integer"):
-        d2ltvm.conv_in_tiles(4, 4, 8, 8, 3, 3, tile=tile)
+        d2ltvm.compute.conv_in_tiles(4, 4, 8, 8, 3, 3, tile=tile)
 
 
 def test_one_part_is_no_split():

@@ -127,10 +127,14 @@ def test_sizes_may_be_numpys_narrow_integers(dtype):
     assert d2ltvm.conv_gflop(*map(n, shape)) == d2ltvm.conv_gflop(*shape) > 0
     tensors = (
         (d2ltvm.conv, (120, 100, 99, 98, 3, 5, 1, 2, 2, 1), {}),
-        (d2ltvm.conv_in_tiles, (120, 100, 99, 98, 3, 5, 1, 2, 2, 1), {"tile": (7, 9, 4, 16)}),
+        (
+            d2ltvm.compute.conv_in_tiles,
+            (120, 100, 99, 98, 3, 5, 1, 2, 2, 1),
+            {"tile": (7, 9, 4, 16)},
+        ),
         (d2ltvm.conv_pack, (120, 100, 99, 98, 3, 5, 1, 2, 8, 10), {}),
-        (d2ltvm.conv_hwcn, (90, 120, 100, 99, 3, 1, 2), {}),
-        (d2ltvm.conv_nhwcnc, (96, 112, 80, 99, 3, 1, 2), {}),
+        (d2ltvm.compute.conv_hwcn, (90, 120, 100, 99, 3, 1, 2), {}),
+        (d2ltvm.compute.conv_nhwcnc, (96, 112, 80, 99, 3, 1, 2), {}),
     )
     for function, sizes, more in tensors:
         same = [
@@ -143,11 +147,11 @@ def test_sizes_may_be_numpys_narrow_integers(dtype):
         assert same[0] == same[1]
     arrays = d2ltvm.get_conv_data(n(120), n(2), n(99), n(3), n(1), n(2))
     assert arrays[2].shape == (120, 50, 50)
-    images, weights = d2ltvm.get_conv_batch(n(2), n(120), n(3), n(9), n(3))
+    images, weights = d2ltvm.compute.get_conv_batch(n(2), n(120), n(3), n(9), n(3))
     assert images.shape == (2, 3, 9, 9) and weights.shape == (120, 3, 3, 3)
     reference = d2ltvm.conv_reference(IMAGE, KERNEL, n(1), (n(2), n(1)))
     assert np.array_equal(reference, d2ltvm.conv_reference(IMAGE, KERNEL, 1, (2, 1)))
-    blocks = d2ltvm.to_nhwcnc(np.zeros((32, 48, 7, 7)), n(16))
+    blocks = d2ltvm.compute.to_nhwcnc(np.zeros((32, 48, 7, 7)), n(16))
     assert blocks.shape == (2, 7, 7, 3, 16, 16)
 
 
@@ -170,11 +174,17 @@ def test_sizes_may_be_numpys_narrow_integers(dtype):
             "toc is 4; expected .* divides oc = 6",
         ),
         (
-            lambda: d2ltvm.conv_in_tiles(4, 3, 8, 8, 3, 3, tile=(1, 1, 1)),
+            lambda: d2ltvm.compute.conv_in_tiles(4, 3, 8, 8, 3, 3, tile=(1, 1, 1)),
             "tile is .*; expected four",
         ),
-        (lambda: d2ltvm.conv_in_tiles(4, 3, 8, 8, 3, 3, tile=4), r"tile is 4; expected four"),
-        (lambda: d2ltvm.conv_in_tiles(4, 3, 8, 8, 3, 3, tile=(1, 0, 1, 1)), "is 0; expected a pos"),
+        (
+            lambda: d2ltvm.compute.conv_in_tiles(4, 3, 8, 8, 3, 3, tile=4),
+            r"tile is 4; expected four",
+        ),
+        (
+            lambda: d2ltvm.compute.conv_in_tiles(4, 3, 8, 8, 3, 3, tile=(1, 0, 1, 1)),
+            "is 0; expected a pos",
+        ),
         (lambda: d2ltvm.conv_reference(IMAGE, KERNEL, 1, -1), "s is -1; expected a positive"),
         (lambda: d2ltvm.conv_reference(IMAGE, KERNEL, -1), "p is -1; expected an integer from 0"),
         (lambda: d2ltvm.conv_reference(IMAGE, KERNEL, 0.5), "p is 0.5; expected an integer"),

@@ -29,13 +29,13 @@ def test_a_target_that_wants_a_gpu_says_what_is_wrong_with_the_driver(monkeypatc
     monkeypatch.setattr(devices, "has_cuda", lambda: False)
     monkeypatch.setattr(devices, "driver_version", lambda: (550, 54, 15))
     with pytest.raises(d2ltvm.MissingError, match=r"550\.54\.15.*580.*what still works: .*opencl"):
-        d2ltvm.as_target("cuda")
+        d2ltvm.system.as_target("cuda")
 
 
 def test_a_gpu_that_is_hidden_is_called_hidden(monkeypatch):
     monkeypatch.setenv("D2LTVM_NO_CUDA", "1")
     with pytest.raises(d2ltvm.MissingError, match="hidden by D2LTVM_NO_CUDA"):
-        d2ltvm.as_target("cuda")
+        d2ltvm.system.as_target("cuda")
     assert devices.default_target() == "opencl"
 
 
@@ -43,17 +43,17 @@ def test_without_pocl_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyopencl", None)  # makes the import fail
     devices._opened_opencl_device.cache_clear()
     with pytest.raises(d2ltvm.MissingError, match="pip install pyopencl pocl-binary-distribution"):
-        d2ltvm.as_target("opencl")
+        d2ltvm.system.as_target("opencl")
     assert not devices.has_opencl()
     devices._opened_opencl_device.cache_clear()
 
 
 def test_targets():
-    assert d2ltvm.as_target("sm_80").kind.name == "cuda"
-    assert str(d2ltvm.as_target("sm_90a").arch) == "sm_90a"
-    assert d2ltvm.as_target("llvm").kind.name == "llvm"
-    target = d2ltvm.as_target("sm_75")
-    assert d2ltvm.as_target(target) is target
+    assert d2ltvm.system.as_target("sm_80").kind.name == "cuda"
+    assert str(d2ltvm.system.as_target("sm_90a").arch) == "sm_90a"
+    assert d2ltvm.system.as_target("llvm").kind.name == "llvm"
+    target = d2ltvm.system.as_target("sm_75")
+    assert d2ltvm.system.as_target(target) is target
 
 
 def test_importing_the_package_loads_neither_tvm_nor_numpy():

@@ -26,7 +26,7 @@ MAKERS = {
     "hopper": lambda: hopper,
     "sch": lambda: d2ltvm.schedule(d2ltvm.vector_add(1024)),
     "kernel": lambda: d2ltvm.build(schedules.vectorized(1024), _target()),
-    "cubin": lambda: d2ltvm.compile_cubin(made("kernel").cuda_source("sm_80"), "sm_80"),
+    "cubin": lambda: d2ltvm.compiler.compile_cubin(made("kernel").cuda_source("sm_80"), "sm_80"),
     **dict(zip("abc", (lambda i=i: d2ltvm.get_abc(1024)[i] for i in range(3)), strict=True)),
     **{name: lambda name=name: getattr(schedules, name) for name in dir(schedules)},
 }

@@ -73,7 +73,7 @@ FOUND = {  # by the fuzz, at first: silent, a crash, or a line that did not help
     "columns that are a float": lambda: d2ltvm.hopper.matmul_nt(8, 8, 8, columns=64.0),
     "seconds without end": lambda: d2ltvm.bench_workload(lambda n: float("inf")),
     "no clock": lambda: d2ltvm.time_together({}, ()),
-    "a target that is an array": lambda: d2ltvm.as_target(np.array([1, 2])),
+    "a target that is an array": lambda: d2ltvm.system.as_target(np.array([1, 2])),
 }
 
 

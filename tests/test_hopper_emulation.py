@@ -8,7 +8,7 @@ from tvm.script import tirx as T
 import d2ltvm
 from d2ltvm import hopper
 from d2ltvm.analysis.emulator import warpgroups
-from d2ltvm.analysis.emulator.warpgroups import SynchronizationError
+from d2ltvm.analysis.emulator.order import OrderError, SynchronizationError
 from d2ltvm.compiler import lowering
 from d2ltvm.compiler.launches import TensorMap
 from d2ltvm.hopper import tiles
@@ -74,8 +74,15 @@ def finish_without_waiting(ring, thread, last):
 
 @pytest.mark.parametrize("wrong", [release_without_waiting, release_too_early])
 def test_a_slot_that_is_released_before_it_has_been_read(monkeypatch, wrong):
+    """It is said, and it can be seen in the result, too."""
     monkeypatch.setattr("d2ltvm.hopper.product.release", wrong)
-    assert product() > 1
+    rng = np.random.default_rng(0)
+    n, m, l = SIZES.values()
+    a, b = (rng.standard_normal(shape).astype("float16") for shape in ((n, l), (m, l)))
+    c = np.zeros((n, m), "float16")
+    with pytest.raises(OrderError, match=r"TMA overwrites byte 0 .* which wgmma reads; missing"):
+        d2ltvm.emulate(hopper.matmul_nt(**SIZES, **OPTIONS), a, b, c)
+    assert not np.abs(c - a.astype("float64") @ b.astype("float64").T).max() < 1
 
 
 def test_products_that_nobody_waits_for(monkeypatch):
@@ -86,7 +93,8 @@ def test_products_that_nobody_waits_for(monkeypatch):
 
 def test_a_slot_that_is_not_released(monkeypatch):
     monkeypatch.setattr("d2ltvm.hopper.product.release", release_nothing)
-    with pytest.raises(SynchronizationError, match=r"ever: 0 for barrier \d+, parity 0; 1 for"):
+    stuck = r"ever: 0 for barrier \d+, parity 0 \(missing: 2 of 2 arrivals\); 1 for"
+    with pytest.raises(SynchronizationError, match=stuck):
         product()
 
 
@@ -133,6 +141,7 @@ def there_and_back(wait, finish=True, barrier=True):
         if barrier:
             arrived.init(1)
         pool.commit()
+        T.ptx.fence.proxy.async_.shared__cta()
         T.cuda.cta_sync()
         if thread == 0:
             arrived.arrive(0, 64 * 64 * 2)
@@ -164,8 +173,8 @@ def test_copies_that_nobody_waits_for(wait, finish):
 
 def test_what_tma_is_told():
     mod = lowering.as_module(hopper.conv_nhwc(3, 24, 40, 9, 3, 1, 1))
-    maps = lowering.lower(mod, d2ltvm.as_target("sm_90a")).tensor_maps
-    told = ("float16", True, True)
+    maps = lowering.lower(mod, d2ltvm.system.as_target("sm_90a")).tensor_maps
+    told = ("float16", 128, True)
     assert maps == {
         "inputs_tensormap": TensorMap("X", (3, 9, 9, 40), (4, 2, 16, 64), *told),
         "W_tensormap": TensorMap("W", (9, 24, 40), (1, 64, 64), *told),
@@ -174,10 +183,22 @@ def test_what_tma_is_told():
 
 
 def test_maps_that_are_not_emulated():
-    map_ = TensorMap("X", (8, 64), (8, 64), "float16", True, simple=False)
+    map_ = TensorMap("X", (8, 64), (8, 64), "float16", 128, simple=False)
     shared = warpgroups.Shared(1024, {"map": map_}, {"X": np.zeros((8, 64), "float16")})
     with pytest.raises(NotImplementedError, match="TMA's map of X"):
         shared.store(0, "map", (0, 0))
+
+
+def test_a_slot_that_is_fetched_again_holds_nothing_until_the_box_comes():
+    """What was there before must not look as if it had come: the next box is often alike."""
+    box = TensorMap("X", (8, 64), (8, 64), "float16", 128, simple=True)
+    x = np.ones((8, 64), "float16")
+    shared = warpgroups.Shared(x.nbytes, {"map": box}, {"X": x})
+    barrier = warpgroups.Barrier(1)
+    for _ in range(2):
+        shared.fetch(0, "map", (0, 0), barrier)
+        assert np.isnan(shared.memory.view("float16")).all()
+        assert shared.deliver() and (shared.memory.view("float16") == 1).all()
 
 
 def test_arrays_are_checked():
@@ -234,6 +255,27 @@ def test_what_is_not_known():
     ):
         with pytest.raises(NotImplementedError, match=message):
             d2ltvm.emulate(written_by_threads(value), np.zeros((2, 128), "int32"))
+
+
+@pytest.mark.parametrize("instruction", ["cvt.rn.f16x2.f32", "cvt.rn.relu.f16x2.f32"])
+def test_a_conversion_is_done_as_it_is_written_or_not_at_all(instruction):
+    @T.prim_func
+    def main(c_ptr: T.handle):
+        C = T.match_buffer(c_ptr, (128,), "uint32", align=16)
+        T.device_entry()
+        T.cta_id([1])
+        thread = T.thread_id([128])
+        pair = T.alloc_local((1,), "uint32")
+        T.ptx[instruction](pair[0], T.float32(2), T.float32(-1))
+        C[thread] = pair[0]
+
+    found = np.zeros(128, "uint32")
+    if "relu" in instruction:
+        with pytest.raises(NotImplementedError, match="cvt, but of two float32 to float16"):
+            d2ltvm.emulate(main, found)
+    else:
+        d2ltvm.emulate(main, found)
+        assert (found.view("float16").reshape(128, 2) == (-1, 2)).all()
 
 
 def test_each_block_has_an_sm():

@@ -48,8 +48,8 @@ def test_convolution(run, shape, options):
     kernel = conv_float32(*shape, scale=1 / np.prod(scales), **options)
     run(kernel, pieces_of(x, scales[0]), pieces_of(taps, scales[1]), y)
     exact = [a.astype("float64") for a in (x.transpose(0, 3, 1, 2), w)]
-    want = d2ltvm.conv_batch_reference(*exact, p, s).transpose(0, 2, 3, 1)
-    most = d2ltvm.conv_batch_reference(*map(np.abs, exact), p, s).transpose(0, 2, 3, 1)
+    want = d2ltvm.compute.conv_batch_reference(*exact, p, s).transpose(0, 2, 3, 1)
+    most = d2ltvm.compute.conv_batch_reference(*map(np.abs, exact), p, s).transpose(0, 2, 3, 1)
     # Each factor is known to 2**-22, and low times low, of the same size, is left out. TensorCores
     # cut off the sums of 3 x 64 products: 192 errors of eps each. Those in registers are added as
     # float32 is.

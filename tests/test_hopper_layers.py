@@ -68,7 +68,7 @@ def beside_numpy(clock, kernel=Emulated):
     def conv(p, s):
         def contender(images, weights):
             exact = images.astype("float64"), weights.astype("float64")
-            result = d2ltvm.conv_batch_reference(*exact, p, s).astype(images.dtype)
+            result = d2ltvm.compute.conv_batch_reference(*exact, p, s).astype(images.dtype)
             return lambda: clock.spend(0.003) or result.view(OnDevice)
 
         return contender
@@ -171,7 +171,7 @@ def test_batches_are_those_of_the_tutorials_layer(monkeypatch):
     assert rest["clock"] == "sustained"
 
 
-@pytest.mark.skipif(d2ltvm.has_hopper(), reason="a Hopper is there")
+@pytest.mark.skipif(d2ltvm.system.has_hopper(), reason="a Hopper is there")
 def test_without_a_hopper_nothing_is_measured():
     for bench in (lambda: bench_layers([LAYER]), lambda: bench_products([64])):
         with pytest.raises(d2ltvm.MissingError):

@@ -157,6 +157,25 @@ def test_loop_nest_of_what_is_no_schedule(sch):
         d2ltvm.loop_nest(sch)
 
 
+def test_a_short_kernel_code_keeps_what_counts():
+    head = 'extern "C" __global__ void f(float* a) {\n'
+    lines = [
+        "  int cse_v1 = (((int)blockIdx.x) * 4);",
+        "  int cse_v2 = (((int)blockIdx.x) * 4);",
+        "  if ((((((int)blockIdx.x) * 4) + i) & 3) == 0) {",
+        "    a[(cse_v2 + ((i - (j - 1)) * 2))] = max(((i + 1)), (float)2.0f);",
+        "    *(float4*)(a + ((((int)threadIdx.x) * (4 << 1)) + 1)) = b;",
+    ]
+    short = [
+        "  int cse_v2 = (blockIdx.x * 4);",
+        "  if ((blockIdx.x * 4 + i & 3) == 0) {",
+        "    a[cse_v2 + (i - (j - 1)) * 2] = max((i + 1), (float)2.0f);",
+        "    *(float4*)(a + (threadIdx.x * (4 << 1) + 1)) = b;",
+    ]
+    got = d2ltvm.kernel_code(head + "\n".join(lines), short=True).splitlines()[1:]
+    assert [line.replace(" ", "") for line in got] == [line.replace(" ", "") for line in short]
+
+
 def test_kernel_code_of_something_else():
     with pytest.raises(TypeError, match="source is a NoneType; expected the source as text"):
         d2ltvm.kernel_code(None)
@@ -272,3 +291,51 @@ def test_a_fork_after_a_kernel_is_told_that_opencl_stayed_behind(opencl, before)
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
     assert len(lines) == 3 and all("this one was forked from" in line for line in lines)
+
+
+def test_an_outline_has_the_loops_by_kind():
+    sch = schedules.conv_tiled(16, 6, 8, 3, 1, 1, (1, 2, 4), (2, 2, 1), (1, 8, 1), tile_rc=(2, 1))
+    assert (
+        d2ltvm.outline(sch)
+        == """\
+for c_0 < 2 (blockIdx.z), i_0 < 2 (blockIdx.y)
+  for i_1 < 2 (vthread.y)
+    for c_2 < 2 (threadIdx.z), i_2 < 2 (threadIdx.y), j_2 < 8 (threadIdx.x)
+      for c_3_init < 4
+        Sums_local = 0
+      for ric_0 < 3, rkh_0 < 3, rkw_0 < 3
+        for fused_0 < 2 (threadIdx.z), fused_1 < 2 (threadIdx.y), fused_2 < 8 (threadIdx.x)
+          for fused_3 < 2
+            PaddedX_shared = X or 0
+        for fused_0 < 2 (threadIdx.z), fused_1 < 2 (threadIdx.y), fused_2 < 8 (threadIdx.x)
+          PaddedK_shared = K or 0
+        for ric_1 < 2
+          PaddedX_shared_local = PaddedX_shared
+          for ax0 < 4
+            PaddedK_shared_local = PaddedK_shared
+          for c_3 < 4
+            Sums_local = Sums_local + PaddedX_shared_local * PaddedK_shared_local
+      for ax0 < 4
+        Y = Sums_local"""
+    )
+
+
+def test_an_outline_of_loops_on_the_cpu():
+    lines = d2ltvm.outline(schedules.cpu_vector_add(4096)).splitlines()
+    assert [line.strip() for line in lines] == [
+        "for i_0 < 2 (parallel)", "for i_1_0 < 128", "for i_1_1 < 16 (vectorized)", "C = A + B",
+    ]  # fmt: skip
+    plain = d2ltvm.schedule(d2ltvm.matmul(4, 5, 1))
+    assert d2ltvm.outline(plain) == "for i < 4, j < 5\n  first C = 0\n  C = C + A * B"
+    inlined = d2ltvm.schedule(d2ltvm.conv(2, 2, 4, 4, 3, 3, 1, 1)[:3])
+    inlined.compute_inline("PaddedX")
+    assert d2ltvm.outline(inlined).splitlines()[-1] == "  Y = Y + (X or 0) * K"
+    with pytest.raises(TypeError):
+        d2ltvm.outline(3)
+
+
+def test_a_kernel_for_the_cpu_shows_its_machine_code():
+    kernel = d2ltvm.build(d2ltvm.schedules.cpu_vector_add(1024), "llvm")
+    assert "main" in kernel.assembly and "ret" in kernel.assembly
+    with pytest.raises(ValueError, match="the kernel is for cuda; expected one for 'llvm'"):
+        _ = d2ltvm.build(d2ltvm.schedules.one_thread_each(1024), "sm_90").assembly

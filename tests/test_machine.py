@@ -75,7 +75,7 @@ def test_the_compiler_joins_and_keeps():
 
 def test_blocks_of_one_kind_are_run_once():
     lowered = lowering.lower(
-        lowering.as_module(schedules.partitioned(2**20 + 3)), d2ltvm.as_target("sm_90")
+        lowering.as_module(schedules.partitioned(2**20 + 3)), d2ltvm.system.as_target("sm_90")
     )
     (launch,) = lowered.launches
     walk = accesses.Walk(lowered.device_functions[launch.name].body)

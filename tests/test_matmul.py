@@ -11,12 +11,14 @@ from d2ltvm.bench import contenders
 from d2ltvm.compiler import lowering
 from d2ltvm.compiler.verify import WrongResultError
 
-padded = functools.partial(schedules.matmul_vthread, align=4)
+padded = functools.partial(schedules.matmul_vthread, wide=True, align=4)
 STEPS = {
     "naive": schedules.matmul_naive,
     "coalesced": schedules.matmul_coalesced,
     "shared": schedules.matmul_shared,
+    "registers": schedules.matmul_registers,
     "tiled": schedules.matmul_tiled,
+    "virtual threads": schedules.matmul_vthread,
     "wide": functools.partial(schedules.matmul_tiled, wide=True, unroll=True),
     "padded": padded,
     "pipelined": functools.partial(padded, stages=2, scope="shared.dyn"),
@@ -68,6 +70,14 @@ def test_what_numpy_times_is_the_product():
     assert np.allclose(c, a @ b)
     timer = d2ltvm.np_matmul_timer(256)
     assert timer(40) > 4 * min(timer(1) for _ in range(3))  # it repeats as often as it is told
+
+
+def test_a_kernel_that_moves_numbers_is_checked_before_it_is_timed():
+    a, _, c = d2ltvm.get_abc((64, 64))
+    contenders.tvm_move(lambda a, c: schedules.transpose(len(a)), lambda a, c: a.T, None)(a, c)
+    assert np.array_equal(c, a.T)
+    with pytest.raises(WrongResultError, match="C is not what was to be moved"):
+        contenders.tvm_move(lambda a, c: schedules.transpose(64), lambda a, c: a, None)(a, c)
 
 
 def test_a_product_that_is_no_square_is_timed_too():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import d2ltvm
-from d2ltvm import Measurement
+from d2ltvm.bench import Measurement
 
 
 def made(**rest):

@@ -1,5 +1,6 @@
 """Requests by their pattern are those of kernels, and of the hardware's rules for swizzles."""
 
+import dataclasses
 import itertools
 
 import brute
@@ -198,3 +199,28 @@ def test_a_wide_access_is_several_instructions_as_compiled():
         d2ltvm.warp_request(d2ltvm.schedules.vectorized(1024, width=8), "A")
     )
     assert (first.cost, second.cost) == (32, 32)
+
+
+def test_wider_reads_are_those_of_a_tile():
+    for across, each, vthreads in ((16, 4, 1), (8, 8, 1), (8, 8, 2), (16, 8, 4)):
+        tile = {"columns": 128, "padding": 4, "across": across, "each": each, "vthreads": vthreads}
+        for width in (2, 4):
+            if each // vthreads >= width:
+                wide = patterns.wider(patterns.from_tile(**tile), 4 * width)
+                assert wide == dataclasses.replace(
+                    patterns.from_tile(**tile, width=width), tensor=wide.tensor
+                )
+    assert patterns.wider(patterns.strided(8), 16).cost == patterns.strided(2, width=4).cost
+    for width, stride in ((32, 8), (16, 3)):
+        with pytest.raises(ValueError, match=f"width is {width}; expected up to 16"):
+            patterns.wider(patterns.strided(stride), width)
+
+
+def test_words_of_lanes_are_a_request():
+    sch = d2ltvm.schedules.transpose(64, pad=1)
+    found = d2ltvm.warp_request(sch, "A_shared")
+    assert patterns.of_words([33 * y for y in range(32)]).first == found.first
+    assert patterns.of_words([5, 5, 37]).cost == 2
+    for words in ([], [-1], list(range(33)), [1.5], [[1]]):
+        with pytest.raises(ValueError, match=r"^words is .*; expected 1 to 32 words"):
+            patterns.of_words(words)

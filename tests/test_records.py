@@ -63,6 +63,27 @@ def test_recording_stores_what_load_returns(folder, gpu, monkeypatch):
     assert sorted(os.listdir(folder / "nvidia-t4")) == ["a.json", "a.lock"]
 
 
+def test_only_the_records_that_are_named_are_measured(folder, gpu, monkeypatch):
+    monkeypatch.setattr(records, "DEFAULT_DEVICE", "nvidia-t4")
+    monkeypatch.setenv("D2LTVM_RECORD", "a/b,a/c")
+    assert d2ltvm.measure("a/b", result).live and d2ltvm.measure("a/c", result).live
+    monkeypatch.setenv("D2LTVM_RECORD", "a/c")
+    assert not d2ltvm.measure("a/b", lambda: pytest.fail("ran")).live
+    with pytest.raises(d2ltvm.MissingError, match="no record 'a/d'"):
+        d2ltvm.measure("a/d", result)
+
+
+def test_a_record_knows_those_of_other_devices(folder, gpu, monkeypatch):
+    monkeypatch.setenv("D2LTVM_RECORD", "1")
+    d2ltvm.measure("a/b", result)
+    d2ltvm.measure("a/c", result)
+    monkeypatch.setattr(devices, "describe_device", lambda: {**GPU, "name": "NVIDIA H100"})
+    here = d2ltvm.measure("a/b", result)
+    assert {name: r.name for name, r in here.elsewhere.items()} == {"NVIDIA T4": "a/b"}
+    assert [*d2ltvm.load_record("a/b", "nvidia-t4").elsewhere] == ["NVIDIA H100"]
+    assert d2ltvm.load_record("a/c", "nvidia-t4").elsewhere == {}
+
+
 def test_a_record_with_a_side_missing_is_not_stored(folder, gpu, monkeypatch):
     monkeypatch.setenv("D2LTVM_RECORD", "1")
     with pytest.raises(d2ltvm.MissingError, match="cannot be recorded without PyTorch"):
@@ -122,7 +143,7 @@ def test_three_who_write_at_once_lose_nothing(tmp_path):
 
 
 def record(**changes):
-    return d2ltvm.Record(**{"name": "a/b", "device": GPU, **result(), **changes})
+    return d2ltvm.bench.Record(**{"name": "a/b", "device": GPU, **result(), **changes})
 
 
 def test_text_is_stored_as_it_is(folder):
@@ -221,8 +242,8 @@ def test_an_unknown_device():
 
 def test_a_series_of_the_wrong_length_or_name():
     with pytest.raises(ValueError, match="expected 2 values"):
-        d2ltvm.Record(name="a/b", **{**result(), "series": {"TVM": [1.0]}})
-    record = d2ltvm.Record(name="a/b", **result())
+        d2ltvm.bench.Record(name="a/b", **{**result(), "series": {"TVM": [1.0]}})
+    record = d2ltvm.bench.Record(name="a/b", **result())
     with pytest.raises(KeyError, match="expected one of a/b: TVM"):
         record["PyTorch"]
     with pytest.raises(KeyError, match=r"expected an x of a/b: \[1, 2\]"):

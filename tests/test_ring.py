@@ -6,7 +6,7 @@ from on_hopper import RUN, needs_hopper
 
 import d2ltvm
 from d2ltvm.analysis import sass
-from d2ltvm.analysis.emulator.warpgroups import SynchronizationError
+from d2ltvm.analysis.emulator.order import SynchronizationError
 from d2ltvm.hopper import ring
 from d2ltvm.hopper.patch import changed
 

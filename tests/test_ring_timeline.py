@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import d2ltvm
-from d2ltvm.analysis.emulator.warpgroups import SynchronizationError
+from d2ltvm.analysis.emulator.order import SynchronizationError
 from d2ltvm.analysis.ring_timeline import BROKEN, ring_timeline
 from d2ltvm.hopper import ring
 from d2ltvm.hopper.patch import changed

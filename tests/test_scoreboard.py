@@ -9,7 +9,7 @@ import pytest
 import d2ltvm
 from d2ltvm.bench import scoreboard
 
-JSON, TABLE = argparse.Namespace(json=True), argparse.Namespace(json=False)
+JSON, TABLE = (argparse.Namespace(json=one, set=None) for one in (True, False))
 
 
 @pytest.fixture
@@ -79,7 +79,41 @@ def test_json_and_table_show_the_same(no_gpu, monkeypatch, capsys):
         (line,) = (x for x in table.splitlines() if x.startswith(f"{row['workload']:39}"))
         assert f"{row['ratio']:.2f}" in line
         if "sustained" in row:
-            assert line.split()[-2] == f"{row['sustained']['ratio']:.2f}"
+            assert line.split()[-1] == f"{row['sustained']['ratio']:.2f}"
+
+
+def test_what_the_first_page_shows_is_of_gpus_and_says_its_source(no_gpu, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(
+        scoreboard, "bars", lambda values, *args, **more: drawn.update(more, v=values)
+    )
+    rows = [r for w in scoreboard.in_short() for r in scoreboard.rows(w, scoreboard.run(w))]
+    assert {row["device"] for row in rows} == {"cuda"}
+    scoreboard.draw(rows)
+    assert list(drawn["v"].values()) == [row["ratio"] for row in rows]
+    assert len({row["measured"] for row in rows}) == 2  # of two days, which are one source
+    first, last = sorted({row["measured"] for row in rows})
+    assert drawn["note"] == f"{first} to {last.split()[-1]}"
+    assert not any("[" in name for name in drawn["v"])
+    late, _ = drawn["points"]
+    assert list(late.values()) == [r["sustained"]["ratio"] for r in rows if "sustained" in r]
+
+
+def test_where_sources_differ_in_more_than_the_day_each_bar_has_the_number_of_its_own(monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(
+        scoreboard, "bars", lambda values, *args, **more: drawn.update(more, v=values)
+    )
+    row = {"workload": "add", "library": "PyTorch", "ratio": 1.0, "unit": "GB/s"}
+    sides = {"library_value": 1.0, "book_value": 1.0}
+    made = ["T4; recorded 2026-01-02", "H200; recorded 2026-01-01", "T4; recorded 2026-01-01"]
+    rows = [{**row, **sides, "workload": f"add {k}", "measured": m} for k, m in enumerate(made)]
+    scoreboard.draw(rows)
+    notes = ["[1] T4; recorded 2026-01-01 to 2026-01-02", "[2] H200; recorded 2026-01-01"]
+    assert drawn["note"].splitlines() == notes
+    assert [name[-3:] for name in drawn["v"]] == ["[1]", "[2]", "[1]"]
+    text = scoreboard.table(rows).splitlines()
+    assert text[-2:] == notes and [line[-3:] for line in text[1:4]] == ["[1]", "[2]", "[1]"]
 
 
 def gpu_workloads_of(workloads):
@@ -101,7 +135,7 @@ def test_a_record_that_cannot_be_read_is_a_line_and_an_exit_code(no_gpu, monkeyp
     run = scoreboard.run
 
     def broken(workload):
-        if workload.title.startswith("conv"):
+        if workload.title.startswith("float16 conv"):
             raise ValueError("hopper.json holds nothing; expected records")
         return run(workload)
 

@@ -395,7 +395,7 @@ def test_a_new_chapter_has_all_but_its_words(device, tmp_path, monkeypatch, caps
     monkeypatch.setattr(book, "colab_cell", lambda: "first = 1")
     (tmp_path / "book" / "elementwise").mkdir(parents=True)
     assert new_chapter.main(["elementwise/reduce", "Sums"]) == 0
-    assert "broadcast_add\n      - file: book/elementwise/reduce\n  - caption" in toc.read_text()
+    assert "on_a_cpu\n      - file: book/elementwise/reduce\n  - caption" in toc.read_text()
     written = execute.run(tmp_path / "book" / "elementwise" / "reduce.ipynb")
     assert book.title(written) == "Sums"
     for rule in (rules.executed, rules.strict, rules.ending, rules.stamped, rules.short):

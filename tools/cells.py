@@ -5,8 +5,10 @@
 The package is the source. Above each function that a chapter defines a comment says which chapter
 that is, `# From elementwise/vector_add.`, and the chapter has a cell tagged `schedules` with the
 same function. This tool writes the function's text into the cell: without types, without what only
-the linter reads, in a page's width, and with `d2ltvm.` in front of what the reader's namespace has
-and the chapter does not import by itself. Whatever else is in the cell stays.
+the linter reads, in a page's width, and with `d2ltvm.` or `d2ltvm.compute.` in front of what a
+reader finds there and the chapter does not import by itself. Whatever else is in the cell stays.
+
+It also writes the skeletons of exercises, from their solutions: see skeletons.py.
 """
 
 import ast
@@ -20,12 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import skeletons
+
 import book
 import d2ltvm
 from d2ltvm.errors import MissingError
 
 FOLDERS = ("schedules", "hopper")
 FROM = re.compile(r"# From (.+)\.")
+ROOMS = ("compute", "compiler", "system")  # whose names a chapter reaches through `d2ltvm`
 CHECKS = re.compile(r"^@(checked|with_plain_arguments)\n", re.M)  # of arguments, by their types
 Definition = ast.FunctionDef | ast.ClassDef
 
@@ -87,18 +92,25 @@ def bound(notebook: Any) -> set[str]:
     return names
 
 
+@functools.cache
+def homes() -> dict[str, str]:
+    """What stands in front of the names of the reader's namespace and of some of its rooms."""
+    found = {name: f"d2ltvm.{room}." for room in ROOMS for name in dir(getattr(d2ltvm, room))}
+    return found | dict.fromkeys(dir(d2ltvm), "d2ltvm.")
+
+
 def for_a_reader(function: Function, at_hand: set[str]) -> str:
     """The text of a function as a chapter shows it that has some names at hand."""
-    reached = (function.imported & set(dir(d2ltvm))) - at_hand
+    reached = {name: home for name, home in homes().items() if name in function.imported - at_hand}
     source = untyped(function.text)
     lines = [line.encode() for line in source.splitlines()]  # offsets of ast are in bytes
     places = {
-        (node.lineno - 1, node.col_offset)
+        (node.lineno - 1, node.col_offset, reached[node.id])
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Name) and node.id in reached
     }
-    for line, column in sorted(places, reverse=True):
-        lines[line] = lines[line][:column] + b"d2ltvm." + lines[line][column:]
+    for line, column, home in sorted(places, reverse=True):
+        lines[line] = lines[line][:column] + home.encode() + lines[line][column:]
     text = re.sub(r" *# noqa.*", "", b"\n".join(lines).decode())
     ruff = str(Path(sys.executable).with_name("ruff"))
     command = [ruff, "format", "--config", str(book.ROOT / "book/ruff.toml"), "-"]
@@ -200,7 +212,7 @@ def main() -> None:
     """Rewrite what differs, and say which chapters that were."""
     for path in book.chapters():
         notebook = book.read(path)
-        changes = list(rewrite(notebook))
+        changes = [*rewrite(notebook), *skeletons.rewrite(notebook)]
         for cell, source in changes:
             cell.source = source
         if changes:

@@ -3,6 +3,7 @@
     python tools/execute.py                          every chapter, in order
     python tools/execute.py book/intro.ipynb         one
     python tools/execute.py --record                 on a GPU: write book/measurements instead
+    python tools/execute.py --record --only a/b,a/c  the same, of these records alone
     python tools/execute.py --stamp                  run nothing: write the first cells anew
 
 A notebook is written when all of it ran, and not before. One that cannot be run is named, and those
@@ -38,12 +39,15 @@ def main(argv: list[str] | None = None) -> int:
     what.add_argument(
         "--stamp", action="store_true", help="write the first cells anew, run nothing"
     )
+    parser.add_argument("--only", metavar="NAMES", help="records to write; all by default")
     options = parser.parse_args(argv)
+    if options.only and not options.record:
+        parser.error("--only says which records are written; expected --record with it")
     # The notebooks' own processes find the package without its being installed.
     paths = [str(book.ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if options.record:
-        os.environ["D2LTVM_RECORD"] = "1"
+        os.environ["D2LTVM_RECORD"] = options.only or "1"
     failed = 0
     for path in options.chapters or book.chapters():
         try:

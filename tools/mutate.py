@@ -82,6 +82,7 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("if turned.value:", "if not turned.value:"),
     ],
     ("analysis/emulator/shared.py", "test_hopper_emulation.py"): [
+        ("        view[places] = np.nan\n", ""),
         ("if not able and not self._deliver():", "if not self._deliver() and not able:"),
         ("stack.throw()  # ends those that still wait", "stack.switch()"),
         ("if self.missing == self.nbytes == 0:", "if self.missing == 0:"),

@@ -15,13 +15,12 @@ PICTURE = book.ROOT / "book" / "_static" / "scoreboard.png"
 
 
 def rows() -> list[dict[str, Any]]:
-    """The rows of the scoreboard that are records of a GPU."""
-    chosen = [w for w in scoreboard.workloads() if w.device == "cuda"]
-    return [
-        row
-        for w in chosen
-        for row in scoreboard.rows(w, records.load_record(f"scoreboard/{w.key}"))
-    ]
+    """The rows of the scoreboard that the book's first page shows, from their records."""
+    found = []
+    for work in scoreboard.in_short():
+        name = work.name if isinstance(work, scoreboard.Race) else f"scoreboard/{work.key}"
+        found += scoreboard.rows(work, records.load_record(name))
+    return found
 
 
 def content() -> str:

@@ -71,8 +71,8 @@ def kernels() -> dict[str, Callable[[], Any]]:
         "product, register tiles": make(tiled, 512, 512, 512),
         "product, unrolled": make(tiled, 512, 512, 512, unroll=True),
         "product, wide": make(tiled, 512, 512, 512, unroll=True, wide=True),
-        "product, virtual threads": make(schedules.matmul_vthread, 512, 512, 512),
-        "product, padded": make(schedules.matmul_vthread, 512, 512, 512, align=4),
+        "product, virtual threads": make(turned, 512, 512, 512),
+        "product, padded": make(turned, 512, 512, 512, align=4),
         "product, double buffering": make(pipelined, 512, 512, 512, align=4),
         "product, double buffering, not padded": make(pipelined, 256, 256, 256),
         "product, double buffering, not turned": make(
@@ -88,7 +88,8 @@ def kernels() -> dict[str, Callable[[], Any]]:
 
 
 tiled = schedules.matmul_tiled
-pipelined = functools.partial(schedules.matmul_vthread, stages=2, scope="shared.dyn")
+turned = functools.partial(schedules.matmul_vthread, wide=True)
+pipelined = functools.partial(turned, stages=2, scope="shared.dyn")
 
 
 def predicted(name: str, arch: str = "sm_90") -> list[int]:
@@ -140,7 +141,7 @@ def validation() -> dict[str, Any]:
     }
 
 
-def compare(record: d2ltvm.Record) -> int:
+def compare(record: d2ltvm.bench.Record) -> int:
     """Print each number that differs, and a summary. Returns how many differ."""
     wrong = 0
     for column in METRICS:

@@ -247,6 +247,37 @@ def wavefronts(first: Array, active: Array, width: int, kind: str = "read") -> t
     return passes[0], passes[1]
 
 
+def served(first: Array, active: Array, width: int, kind: str = "read") -> dict[int, int]:
+    """The wavefront, counted from 0, that gives each word that one request asks for.
+
+    >>> by_word = served(np.arange(32) * 64, np.ones(32, bool), 4)    # a stride of 16 words
+    >>> by_word[0], by_word[16], by_word[32]
+    (0, 0, 1)
+
+    Args:
+        first, active: of the 32 lanes, as `Launched.requests` yields them for many requests.
+        width, kind: as for `wavefronts`.
+
+    Returns:
+        The wavefront by word: the first one, if groups of lanes that are served apart ask for it.
+    """
+    lanes = min(WARP, 4 * BANKS // max(width, WORD))
+    rows = first[None], active[None]
+    if kind == "read" and width > WORD and (_pairs(*rows, 1) | _pairs(*rows, 2))[0]:
+        lanes *= 2
+    found: dict[int, int] = {}
+    done = 0
+    for start in range(0, WARP, lanes):
+        group = slice(start, start + lanes)
+        begins = np.unique(first[group][active[group]]) // WORD
+        words = np.unique(begins[:, None] + np.arange(max(1, width // WORD)))
+        turns = [int((words[:k] % BANKS == word % BANKS).sum()) for k, word in enumerate(words)]
+        for word, turn in zip(words, turns, strict=True):
+            found.setdefault(int(word), done + turn)
+        done += max(turns, default=-1) + 1
+    return found
+
+
 def _passes(first: Array, active: Array, width: int) -> Array:
     """Passes that groups of lanes take which are served together."""
     start = np.where(active, first // WORD, -1)

@@ -1,5 +1,6 @@
 """Little's law for a GPU's memory: what has to be under way, and what bandwidth follows from it."""
 
+import heapq
 from dataclasses import dataclass
 from numbers import Real
 
@@ -71,3 +72,45 @@ def in_flight(
     rate = bandwidth * 1000 / chip.sms  # bytes a ns, of each multiprocessor
     attained = min(rate, under_way / latency)
     return InFlight(under_way, rate * latency, attained * chip.sms / 1000, under_way / attained)
+
+
+Spans = list[tuple[float, float, str]]  # start, end, what: as `figures.draw_timeline` takes them
+
+
+def deliveries(
+    warps: int, size: int, latency: int = 20, until: int = 60
+) -> tuple[dict[str, Spans], float]:
+    """Warps that ask one memory for data, one request at a time each: who waits, and who sends.
+
+    >>> rows, busy = deliveries(warps=4, size=1)
+    >>> rows["warp 0"][:2], rows["memory"][0], round(busy, 2)
+    ([(0, 21, 'waits'), (21, 22, 'adds')], (20, 21, 'sends'), 0.18)
+
+    The memory of this model answers `latency` after a request was made, or when it has sent what
+    was asked for before. Sending takes as long as the request is large, and adding a unit of time.
+    A warp asks again at once, as the next warp would in its place.
+
+    Args:
+        warps: that ask, all of them at time 0 for the first time.
+        size: of a request, in units of time that the memory takes to send it.
+        latency: from asking to the begin of an answer, where nothing queues.
+        until: where the picture ends.
+
+    Returns:
+        Spans of each warp and of the memory, by name, and the share of time in which the memory
+        sends, in the long run.
+    """
+    rows: dict[str, Spans] = {f"warp {w}": [] for w in range(warps)}
+    rows["memory"] = []
+    asking, free = [(0, w) for w in range(warps)], 0
+    while asking[0][0] < until:
+        now, warp = heapq.heappop(asking)
+        start = max(free, now + latency)
+        free = start + size
+        for who, spans in (
+            (f"warp {warp}", [(now, free, "waits"), (free, free + 1, "adds")]),
+            ("memory", [(start, free, "sends")]),
+        ):
+            rows[who] += [(a, min(b, until), what) for a, b, what in spans if a < until]
+        heapq.heappush(asking, (free + 1, warp))
+    return rows, min(1.0, warps * size / (latency + size + 1))

@@ -1,14 +1,18 @@
 """Requests of a warp by their pattern: with a stride, from a tile, from swizzled rows.
 
 They are what `traffic.warp_request` finds in a kernel, without the kernel.
-`d2ltvm.draw_requests` draws them.
+`d2ltvm.figures.draw_requests` draws them.
 """
+
+import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
 from d2ltvm import layouts
 from d2ltvm.analysis.coalescing import MOST, WARP, WORD, Array, sectors, wavefronts
 from d2ltvm.analysis.traffic import Request
+from d2ltvm.errors import shown
 
 UNIT = 16  # bytes, which a swizzle moves together and a row of ldmatrix has
 
@@ -89,6 +93,56 @@ def from_tile(
     return _request(
         "tile", "shared", layouts.swizzle(first, 128) if swizzle else first, width * WORD
     )
+
+
+def wider(request: Request, width: int) -> Request:
+    """The same lanes with more bytes each: what a compiler makes of reads of neighbours.
+
+    >>> four = from_tile(128, across=16, each=4)
+    >>> four.cost, wider(four, 16).cost
+    (4, 4)
+
+    Args:
+        request: as `d2ltvm.warp_request` returns it.
+        width: bytes that each lane asks for, up to 16.
+
+    Returns:
+        A `Request` with its own cost.
+
+    Raises:
+        ValueError: no GPU makes such an access.
+    """
+    first = np.array([request.first.get(lane, 0) for lane in range(WARP)])[None]
+    active = np.isin(np.arange(WARP), list(request.first))[None]
+    if width > MOST or (first[active] % width).any():
+        raise ValueError(f"width is {width}; expected up to {MOST}, at multiples of itself")
+    if request.scope == "global":
+        cost = sectors(first, active, width)
+    else:
+        cost = wavefronts(first, active, width, request.kind)[0]
+    return dataclasses.replace(request, width=width, cost=int(cost[0]))
+
+
+def of_words(words: Sequence[int]) -> Request:
+    """A read of shared memory in which lane k asks for word `words[k]`, of four bytes.
+
+    >>> of_words([33 * y for y in range(32)]).cost, of_words([32 * y for y in range(32)]).cost
+    (1, 32)
+
+    Args:
+        words: one for each lane, from the first on; at most 32, none of them negative.
+
+    Returns:
+        A `Request`, whose cost is in wavefronts.
+
+    Raises:
+        ValueError: there are no words or too many, or one is negative.
+    """
+    first = np.asarray(words)
+    fits = first.ndim == 1 and 0 < first.size <= WARP and first.dtype.kind in "iu"
+    if not fits or first.min() < 0:
+        raise ValueError(f"words is {shown(words)}; expected 1 to {WARP} words, none negative")
+    return _request("tile", "shared", first.astype(np.int64) * WORD, WORD)
 
 
 def of_rows(row: int, order: str = "none", which: int = 0, along: str = "column") -> Request:

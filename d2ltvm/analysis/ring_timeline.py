@@ -9,7 +9,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from d2ltvm.analysis.emulator.shared import Barrier, SynchronizationError
+from d2ltvm.analysis.emulator.order import SynchronizationError
+from d2ltvm.analysis.emulator.shared import Barrier
 
 Who = Literal["producer", "consumer"]
 BOTH: tuple[Who, Who] = "producer", "consumer"

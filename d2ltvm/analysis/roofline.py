@@ -110,7 +110,8 @@ def report(
 
     No GPU is needed. The least time is that of a roofline with one more ceiling: the data path of
     the L1 cache and of shared memory, which each SM has one of, and which passes 128 bytes a cycle.
-    Real kernels also wait: for latency, for barriers, for a clock that falls with the power.
+    We found no source for that of a T4, which is taken to be the same. Real kernels also wait: for
+    latency, for barriers, for a clock that falls with the power.
 
     Args:
         sch: as for `d2ltvm.traffic`, or a kernel of `d2ltvm.hopper`.

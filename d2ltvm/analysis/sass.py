@@ -137,7 +137,7 @@ class Instruction:
 
 
 def parse(text: str) -> list[Instruction]:
-    """The instructions of the first kernel in the output of `d2ltvm.disassemble`.
+    """The instructions of the first kernel in the output of `d2ltvm.compiler.disassemble`.
 
     Raises:
         ValueError: there is none.
@@ -156,7 +156,7 @@ def loops(text: str) -> list[list[str]]:
     A loop is what lies between a branch backwards and where it goes.
 
     Args:
-        text: the output of `d2ltvm.disassemble`.
+        text: the output of `d2ltvm.compiler.disassemble`.
 
     Returns:
         A list of lists of str.
@@ -175,7 +175,7 @@ def loops(text: str) -> list[list[str]]:
 def _first(text: str) -> sass_text.Section:
     sections = sass_text.sections(text)
     if not sections:
-        raise ValueError("text holds no kernel; expected the output of d2ltvm.disassemble")
+        raise ValueError("text holds no kernel; expected the output of d2ltvm.compiler.disassemble")
     return sections[0]
 
 

@@ -247,9 +247,16 @@ class Request:
     first: dict[int, int]
     cost: int
 
+    @property
+    def served(self) -> dict[int, int]:
+        """The wavefront, from 0, that gives each word of shared memory; by word."""
+        active = np.isin(np.arange(coalescing.WARP), list(self.first))
+        first = np.array([self.first.get(lane, 0) for lane in range(coalescing.WARP)])
+        return coalescing.served(first, active, self.width, self.kind)
+
 
 def warp_request(sch: Any, tensor: str, kind: str = "read", number: int = 0) -> Request:
-    """A request that a warp makes for a tensor, to be drawn with `d2ltvm.draw_requests`.
+    """A request that a warp makes for a tensor, to be drawn with `d2ltvm.figures.draw_requests`.
 
     >>> d2ltvm.warp_request(d2ltvm.schedules.one_thread_each(64), "A").cost
     4
@@ -347,7 +354,7 @@ def touched(sch: Any, tensor: str, kind: str = "read", block: tuple[int, ...] = 
     >>> int(d2ltvm.touched(matmul_shared(64, 64, 64), "C", "write").sum())
     1024
 
-    To be drawn with `d2ltvm.draw_touched`: the tile in its tensor. It is what TVM's code says.
+    `d2ltvm.figures.draw_touched` draws it: the tile in its tensor. It is what TVM's code says.
 
     Args:
         sch: as for `traffic`.
@@ -375,7 +382,7 @@ def owners(sch: Any, tensor: str, kind: str = "write", block: tuple[int, ...] = 
     >>> d2ltvm.owners(d2ltvm.schedules.vectorized(8, nt=2, width=2), "C").tolist()
     [0, 0, 1, 1, -1, -1, -1, -1]
 
-    To be drawn with `d2ltvm.draw_tiles`: the tiles of a block, of its warps, of its threads. A
+    `d2ltvm.figures.draw_tiles` draws it: the tiles of a block, of its warps, of its threads. A
     thread's number counts along threadIdx.x first, then .y, then .z; 32 in a row are a warp.
 
     Args:

@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 Run = Callable[[], object]  # does the work once; its result is of no use here
 Contender = Callable[..., Run]  # makes a run of arrays
 Schedule = Callable[..., Any]  # a schedule of sizes
+Reference = Callable[..., Any]  # a result of arrays
 
 
 def tvm_add(func: Schedule, target: Any = None) -> Contender:
@@ -47,6 +48,32 @@ def tvm_add(func: Schedule, target: Any = None) -> Contender:
     return contender
 
 
+def tvm_checked(sch: Any, reference: Reference, terms: int = 1, target: Any = None) -> Contender:
+    """A schedule in hand of whatever one NumPy function computes.
+
+    >>> run = tvm_checked(d2ltvm.schedules.cpu_vector_add(1000), np.add, 1, "llvm")(
+    ...     *d2ltvm.get_abc(1000))
+    >>> run()
+
+    Args:
+        sch: a schedule, as for `d2ltvm.build`, that writes its last tensor.
+        reference: the same in NumPy: a function of all other arrays.
+        terms: roundings, as for `d2ltvm.check`.
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        A contender for the schedule's arrays, which builds the kernel, checks it and returns the
+        launch.
+    """
+
+    def contender(*arrays: Array) -> Run:
+        kernel = build(sch, target)
+        check(kernel, arrays[:-1], reference, terms)
+        return kernel.bind(*arrays)
+
+    return contender
+
+
 def tvm_copy(func: Schedule, target: Any = None) -> Contender:
     """A copy scheduled by `func`.
 
@@ -64,6 +91,35 @@ def tvm_copy(func: Schedule, target: Any = None) -> Contender:
         kernel(a, c)
         if not np.array_equal(a, c):
             raise WrongResultError("C is not A")
+        return kernel.bind(a, c)
+
+    return contender
+
+
+def tvm_move(
+    func: Callable[[Array, Array], Any],
+    moved: Callable[[Array, Array], Array],
+    target: Any = "cuda",
+) -> Contender:
+    """A kernel that puts numbers elsewhere and computes nothing.
+
+    >>> turn = tvm_move(lambda a, c: d2ltvm.schedules.transpose(len(a)), lambda a, c: a.T)
+
+    Args:
+        func: function of arrays A and C that returns a schedule.
+        moved: function of the same that returns what C is to hold.
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        A contender for arrays A and C, which builds the kernel, checks it and returns the launch.
+    """
+
+    def contender(a: Array, c: Array) -> Run:
+        kernel = build(func(a, c), target)
+        c.fill(np.nan)
+        kernel(a, c)
+        if not np.array_equal(c, moved(a, c)):
+            raise WrongResultError("C is not what was to be moved")
         return kernel.bind(a, c)
 
     return contender
@@ -293,43 +349,80 @@ def torch_copy() -> Contender:
     return contender
 
 
-def torch_matmul() -> Contender:
-    """PyTorch's `c = a @ b` on the GPU, which is cuBLAS's, in float32 proper: TF32 is off."""
+def torch_transpose() -> Contender:
+    """PyTorch's copy of A, transposed, to C on the GPU."""
 
-    def contender(a: Array, b: Array, c: Array) -> Run:
-        torch = torch_cuda()
-        torch.backends.cuda.matmul.allow_tf32 = False
-        x, y, z = _to_gpu(a, b, c)
-        return lambda: torch.matmul(x, y, out=z)
+    def contender(a: Array, c: Array) -> Run:
+        x, z = _to_gpu(a, c)
+        return lambda: z.copy_(x.T)
 
     return contender
 
 
-def torch_conv(p: int = 0, s: int = 1) -> Contender:
+def torch_matmul(tf32: bool = False) -> Contender:
+    """PyTorch's `c = a @ b` on the GPU, which is cuBLAS's, in float32 proper.
+
+    Args:
+        tf32: whether TensorCores may multiply instead, which keep 10 bits behind the point of each
+            input: PyTorch's `torch.backends.cuda.matmul.allow_tf32`.
+    """
+
+    def contender(a: Array, b: Array, c: Array) -> Run:
+        torch = torch_cuda()
+        x, y, z = _to_gpu(a, b, c)
+
+        def run() -> object:
+            # at each call, since contenders that differ in it take turns
+            torch.backends.cuda.matmul.allow_tf32 = tf32
+            return torch.matmul(x, y, out=z)
+
+        return run
+
+    return contender
+
+
+def torch_conv(
+    p: int = 0, s: int = 1, channels_last: bool | None = None, tf32: bool = False
+) -> Contender:
     """PyTorch's convolution of one image on the GPU.
 
-    That is cuDNN's, the best of all that its benchmark mode tries, in float32 proper: TF32 is off.
+    That is cuDNN's, the best of all that its benchmark mode tries. By default it is in float32
+    proper: TF32 is off.
+
+    Args:
+        p: zeros on each side of the image.
+        s: stride.
+        channels_last: whether image and kernels lie with their channels side by side, NHWC, as
+            cuDNN prefers them on TensorCores; by default float16 does.
+        tf32: whether products may be rounded to TF32, so that TensorCores do them.
     """
-    batch = torch_conv_batch(p, s)
+    batch = torch_conv_batch(p, s, channels_last, tf32)
     return lambda data, weight, out: batch(data[None], weight)
 
 
-def torch_conv_batch(p: int = 0, s: int = 1) -> Contender:
-    """The same of a batch of images in NCHW; float16 in cuDNN's own layout, channels last."""
+def torch_conv_batch(
+    p: int = 0, s: int = 1, channels_last: bool | None = None, tf32: bool = False
+) -> Contender:
+    """The same of a batch of images in NCHW."""
 
     def contender(images: Array, weights: Array) -> Run:
         torch = torch_cuda()
         cudnn = torch.backends.cudnn
-        cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32 = True, 0, False
+        cudnn.benchmark, cudnn.benchmark_limit = True, 0
         x, w = _to_gpu(images, weights)
-        if x.dtype == torch.float16:
+        if x.dtype == torch.float16 if channels_last is None else channels_last:
             x, w = (t.contiguous(memory_format=torch.channels_last) for t in (x, w))
+
+        def convolve(x: Any) -> object:
+            cudnn.allow_tf32 = tf32  # here, since it is for all of PyTorch, others of a race too
+            return torch.nn.functional.conv2d(x, w, stride=s, padding=p)
+
         # The search goes by the clock, and the first kernels of a process are slow to load. So it
         # is rehearsed on images that are one row higher.
-        torch.nn.functional.conv2d(torch.nn.functional.pad(x, (0, 0, 0, 1)), w, stride=s, padding=p)
+        convolve(torch.nn.functional.pad(x, (0, 0, 0, 1)))
 
         def run() -> object:
-            return torch.nn.functional.conv2d(x, w, stride=s, padding=p)
+            return convolve(x)
 
         for _ in range(3):  # the search for the best must not fall into a captured graph
             run()

@@ -71,7 +71,7 @@ def layer_name(layer: Layer) -> str:
 def nhwc(images: Array, weights: Array) -> tuple[Array, Array]:
     """Both as the kernels take them: channels last, and weights tap by tap.
 
-    >>> x, w = nhwc(*d2ltvm.get_conv_batch(2, 16, 8, 5, 3, "float16"))
+    >>> x, w = nhwc(*d2ltvm.compute.get_conv_batch(2, 16, 8, 5, 3, "float16"))
     >>> x.shape, w.shape
     ((2, 5, 5, 8), (9, 16, 8))
 

@@ -9,6 +9,7 @@ MXNet stopped at 1.9.1, in 2022. Three things follow, and all of them are dealt 
 """
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ MXNET_ARCHS = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
 def mxnet() -> Any:
     """MXNet, imported beside TVM.
 
-    >>> mx = d2ltvm.libraries.mxnet()  # doctest: +SKIP
+    >>> mx = d2ltvm.bench.libraries.mxnet()  # doctest: +SKIP
     >>> mx.nd.ones((2, 2)).shape  # doctest: +SKIP
     (2, 2)
 
@@ -122,3 +123,26 @@ def torch_cuda() -> Any:
             "PyTorch sees no GPU", "every kernel, on the CPU", "a machine with an NVIDIA GPU"
         )
     return torch
+
+
+def torch_kernels(run: Callable[[], object]) -> list[str]:
+    """The names of the GPU kernels that a function launches through PyTorch, in no order.
+
+    >>> conv = d2ltvm.contenders.torch_conv(1)  # doctest: +SKIP
+    >>> run = conv(*d2ltvm.get_conv_data(64, 64, 64, 3, 1))  # doctest: +SKIP
+    >>> d2ltvm.bench.libraries.torch_kernels(run)  # doctest: +SKIP
+    ['sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize32x32x8_stage3_...']
+
+    Args:
+        run: function without arguments.
+
+    Raises:
+        MissingError: as for `torch_cuda`.
+    """
+    torch = torch_cuda()
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as seen:
+        run()
+        torch.cuda.synchronize()
+    # The profiler's own entries have no underscore in their names.
+    return [str(event.key) for event in seen.key_averages() if "_" in event.key]

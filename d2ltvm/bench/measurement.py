@@ -29,7 +29,7 @@ Clock = str | Sequence[str]  # the name of one, or of several, one after the oth
 class Measurement:
     """What was measured. `d2ltvm.measure` makes a `Record` of it: the same, with where and when.
 
-    >>> found = d2ltvm.Measurement(
+    >>> found = d2ltvm.bench.Measurement(
     ...     unit="TFLOPS", x={"label": "n", "values": [2048, 4096]}, series={"TVM": [51.5, 53.0]})
     >>> found["TVM"], found.at("TVM", 4096)
     (array([51.5, 53. ]), 53.0)

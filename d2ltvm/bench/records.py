@@ -3,7 +3,8 @@
 A record says what was measured, on what, with which software and when. `measure` makes one where
 the device is present and reads the stored one where it is not. Records are JSON, one file a chapter
 and device: `book/measurements/<device>/<chapter>.json`. Nothing writes them but `measure`, on the
-device, when the environment variable D2LTVM_RECORD is 1, as `make record` sets it.
+device, when the environment variable D2LTVM_RECORD is 1, as `make record` sets it. It may also
+hold the names of records, with commas between: then these are measured, and all others read.
 """
 
 import datetime
@@ -66,6 +67,18 @@ class Record(Measurement):
         parts.append(f"TVM {self.software.get('apache-tvm', 'unknown')}")
         return f"{', '.join(parts)}; {'measured' if self.live else 'recorded'} {self.date}"
 
+    @property
+    def elsewhere(self) -> dict[str, "Record"]:
+        """The stored records of the same measurement on other devices, by the device's name."""
+        chapter, short = _split(self.name)
+        found = {}
+        for path in sorted(MEASUREMENTS.glob(f"*/{chapter}.json")):
+            for entry in stored_records(path):
+                if entry["name"] == short and path.parent.name != slug(self.device["name"]):
+                    record = _record(path, {**entry, "name": self.name})
+                    found[record.device["name"]] = record
+        return found
+
 
 def measure(
     name: str, run: Callable[[], Measurement | dict[str, Any]], device: str = "cuda"
@@ -91,7 +104,9 @@ def measure(
     if device not in ("cuda", "cpu"):
         raise ValueError(f"device is {device!r}; expected 'cuda' or 'cpu'")
     _split(name)
-    if device == "cuda" and not devices.has_cuda():
+    kept = os.environ.get("D2LTVM_RECORD", "0")
+    read = kept not in ("0", "1") and name not in kept.split(",")
+    if device == "cuda" and (read or not devices.has_cuda()):
         return load_record(name)
     try:
         result = Measurement.of(run())
@@ -100,7 +115,7 @@ def measure(
             raise
         print(f"not measured here, the record is shown instead: {error}", file=sys.stderr)
         return load_record(name)
-    recording = os.environ.get("D2LTVM_RECORD") == "1" and device == "cuda"
+    recording = kept != "0" and device == "cuda"
     if recording and result.missing:
         raise MissingError(
             f"{name} cannot be recorded without {', '.join(result.missing)}",
@@ -110,7 +125,7 @@ def measure(
     record = Record(
         name=name,
         device=devices.describe_device() if device == "cuda" else devices.describe_processor(),
-        software=_software(),
+        software=software(),
         date=datetime.date.today().isoformat(),
         live=True,
         **vars(result),
@@ -140,9 +155,10 @@ def load_record(name: str, device: str | None = None) -> Record:
     for entry in stored:
         if entry["name"] == short:
             return _record(path, {**entry, "name": name})
-    has = ", ".join(f"{chapter}/{e['name']}" for e in stored) or "none of this chapter"
+    there = ", ".join(f"{chapter}/{e['name']}" for e in stored)
+    has = f"the records there are: {there}" if there else f"what needs no record of {chapter}"
     raise MissingError(
-        f"no record {name!r} for {device or DEFAULT_DEVICE}", f"the records there are: {has}",
+        f"no record {name!r} for {device or DEFAULT_DEVICE}", has,
         "`make record` on a machine with that GPU",
     )  # fmt: skip
 
@@ -244,7 +260,8 @@ def _split(name: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _software() -> dict[str, str]:
+def software() -> dict[str, str]:
+    """Versions by package, of what a measurement depends on."""
     versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
     for package in _PACKAGES:
         try:

@@ -1,7 +1,8 @@
 """Benchmarks: how fast a kernel is, and beside what.
 
 `bench_together` times several contenders for one computation in turns, under one clock. Like
-`bench_convs` and `bench_batched`, which are about convolutions, it returns a `Measurement`.
+`bench_products`, and `bench_convs` and `bench_batched`, which are about convolutions, it returns a
+`Measurement`.
 """
 
 import operator
@@ -13,16 +14,19 @@ from d2ltvm.bench.contenders import (
     Run,
     Schedule,
     mxnet_conv,
+    numpy_matmul,
     torch_conv,
     torch_conv_batch,
+    torch_matmul,
     tvm_conv,
     tvm_conv_batch,
+    tvm_matmul,
     verify_conv,
 )
 from d2ltvm.bench.measurement import Clock, Measurement, legends, method
 from d2ltvm.bench.timing import Timing, time_together
 from d2ltvm.compiler.kernel import build
-from d2ltvm.compute.data import get_abc, get_conv_batch, get_conv_data
+from d2ltvm.compute.data import get_abc, get_conv_batch, get_conv_data, square_matrices
 from d2ltvm.errors import MissingError, shown
 from d2ltvm.system.devices import as_target
 
@@ -201,6 +205,36 @@ def bench_convs(
     )
 
 
+def bench_products(
+    sizes: Iterable[int],
+    funcs: Mapping[str, Schedule],
+    target: Any = "cuda",
+    tf32: bool = False,
+) -> Measurement:
+    """Time scheduled products of square matrices in turns, beside cuBLAS's on the GPU.
+
+    >>> d2ltvm.bench_products([2048], {"tiled": d2ltvm.schedules.matmul_tiled})  # doctest: +SKIP
+    Measurement(unit='TFLOPS', x={'label': 'n', 'values': [2048]}, ...)
+
+    Args:
+        sizes: of the matrices, n by n.
+        funcs: functions of n, m and l that return a schedule of a product, by legend.
+        target: 'cuda'; or another, such as 'llvm', where the host's clock times, beside NumPy's
+            product on the processor.
+        tf32: whether cuBLAS is timed a second time, with TensorCores and inputs cut to TF32.
+    """
+    if _on_gpu(target):
+        contenders = {"cuBLAS": torch_matmul()}
+        contenders |= {"cuBLAS, TF32": torch_matmul(tf32=True)} if tf32 else {}
+    else:
+        contenders = {"NumPy": numpy_matmul()}
+    contenders |= {legend: tvm_matmul(func, target) for legend, func in funcs.items()}
+    unit, scale = ("TFLOPS", 1e12) if _on_gpu(target) else ("GFLOPS", 1e9)
+    return bench_together(
+        sizes, contenders, square_matrices, lambda n: 2 * n**3 / scale, unit, clock_of(target)
+    )
+
+
 def bench_batched(
     funcs: Mapping[str, Schedule],
     shape: tuple[int, ...],
@@ -210,7 +244,7 @@ def bench_batched(
 ) -> Measurement:
     """Time scheduled convolutions of a batch in turns, beside cuDNN's on the GPU.
 
-    >>> d2ltvm.bench_batched({"tutorial": d2ltvm.schedules.hwcn_blocks},
+    >>> d2ltvm.bench.bench_batched({"tutorial": d2ltvm.schedules.hwcn_blocks},
     ...     (256, 512, 256, 14, 3, 1, 1))  # doctest: +SKIP
     Measurement(unit='µs', x={'label': 'batch', 'values': [256]}, ...)
 

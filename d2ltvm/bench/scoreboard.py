@@ -16,6 +16,7 @@ from typing import Any
 from d2ltvm.bench import contenders, hopper_layers
 from d2ltvm.bench.contenders import tvm_add
 from d2ltvm.bench.measurement import Measurement
+from d2ltvm.bench.progress import progress
 from d2ltvm.bench.records import Record, measure
 from d2ltvm.bench.run import bench_together
 from d2ltvm.compute.data import bcast_data, get_abc
@@ -86,7 +87,7 @@ def races() -> list[Race]:
         return layers(name, title, [(256, *size) for size in sizes])
 
     return [
-        layers("hopper/layer", "conv {}", [hopper_layers.LAYER], "taps left out"),
+        layers("hopper/layer", "float16 conv {}", [hopper_layers.LAYER], "taps left out"),
         race("hopper/batches", "the same, batch {}", hopper_layers.bench_batches),
         resnet("hopper/resnet_3x3", "3 x 3, {}", hopper_layers.RESNET_3X3),
         resnet("hopper/resnet_1x1", "1 x 1, {}", hopper_layers.RESNET_1X1),
@@ -112,13 +113,20 @@ def workloads() -> list[Workload]:
     gpu_rows = ("cuda", bcast_data, torch, tvm_add(elementwise.bcast_rows, "cuda"), broadcast)
     cpu_rows = ("cpu", bcast_data, mxnet, tvm_add(elementwise.cpu_bcast_add, "llvm"), broadcast)
     return [
-        Workload("add_16k", "vector add, 2^14 floats", 2**14, *gpu_add),
-        Workload("add_64m", "vector add, 2^26 floats", 2**26, *gpu_add),
+        Workload("add_16k", "vector add, 2¹⁴ floats", 2**14, *gpu_add),
+        Workload("add_64m", "vector add, 2²⁶ floats", 2**26, *gpu_add),
         Workload("bcast_2k", "broadcast add, 2048 x 2048", 2048, *gpu_rows),
         Workload("bcast_8k", "broadcast add, 8192 x 8192", 8192, *gpu_rows),
-        Workload("cpu_add", "vector add, 2^25 floats", 2**25, *cpu_add),
+        Workload("cpu_add", "vector add, 2²⁵ floats", 2**25, *cpu_add),
         Workload("cpu_bcast", "broadcast add, 4096 x 4096", 4096, *cpu_rows),
     ]
+
+
+def in_short() -> list[Workload | Race]:
+    """What the book's first page and README.md show: a choice, all of it measured on a GPU."""
+    chosen = ("hopper/products", "hopper/layer", "hopper/float32")
+    by_name = {race.name: race for race in races()}
+    return [*(w for w in workloads() if w.device == "cuda"), *(by_name[name] for name in chosen)]
 
 
 def run(workload: Workload | Race) -> Record:
@@ -187,7 +195,11 @@ def _ratio(ours: float, theirs: float, unit: str) -> float:
 
 
 def main(options: argparse.Namespace) -> int:
-    """`python -m d2ltvm bench`: print the scoreboard. Returns the exit status."""
+    """`python -m d2ltvm bench`: print the scoreboard, or run a set. Returns the exit status."""
+    if options.set:
+        from d2ltvm.bench import set_bench
+
+        return set_bench.main(options)
     with contextlib.redirect_stdout(sys.stderr):  # of libraries, and notes on what is missing
         lines, failed = _lines()
     print(json.dumps(lines, indent=2, allow_nan=False) if options.json else table(lines))
@@ -200,7 +212,7 @@ def _lines() -> tuple[list[dict[str, Any]], int]:
     todo: list[Workload | Race] = [*workloads(), *races()]
     failed = 0
     for done, workload in enumerate(todo):
-        _progress(done, len(todo), workload.title)
+        progress(done, len(todo), workload.title)
         try:
             lines += rows(workload, run(workload))
         except (MissingError, ValueError) as error:
@@ -208,7 +220,7 @@ def _lines() -> tuple[list[dict[str, Any]], int]:
             lines.append(
                 {"workload": workload.title, "device": workload.device, "missing": str(error)}
             )
-    _progress(len(todo), len(todo), "")
+    progress(len(todo), len(todo), "")
     return lines, failed
 
 
@@ -219,17 +231,29 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = [f"{'workload':39}{'unit':7}{'':7}{names}{names if late else ''}"]
     if late:
         lines.insert(0, f"{'':80}sustained")
-    sources: list[str] = []
+    numbers, sources = _sources(rows)
     for r in rows:
         if "missing" in r:
             lines.append(f"{r['workload']:39}{r['missing']}")
             continue
-        if r["measured"] not in sources:
-            sources.append(r["measured"])
-        mark = f"[{sources.index(r['measured']) + 1}]"
+        mark = f"[{numbers[r['measured']]}]" if len(sources) > 1 else ""
         values = _columns(r) + (_columns(r.get("sustained")) if late else "")
-        lines.append(f"{r['workload']:39}{r['unit']:7}{r['library']:7}{values} {mark}")
-    return "\n".join([*lines, "", *(f"[{k}] {text}" for k, text in enumerate(sources, 1))])
+        lines.append(f"{r['workload']:39}{r['unit']:7}{r['library']:7}{values} {mark}".rstrip())
+    return "\n".join([*lines, "", *sources])
+
+
+def _sources(rows: list[dict[str, Any]]) -> tuple[dict[str, int], list[str]]:
+    """The number of each provenance, and a line for each: those that differ in the date are one."""
+    dates: dict[str, list[str]] = {}
+    captions = [r["measured"] for r in rows if "measured" in r]
+    for caption in captions:
+        made, _, date = caption.rpartition(" ")
+        dates.setdefault(made, []).append(date)
+    numbers = {caption: [*dates].index(caption.rpartition(" ")[0]) + 1 for caption in captions}
+    lines = [f"{made} {' to '.join(sorted({min(d), max(d)}))}" for made, d in dates.items()]
+    if len(lines) > 1:
+        lines = [f"[{k}] {line}" for k, line in enumerate(lines, 1)]
+    return numbers, lines
 
 
 def _columns(sides: dict[str, Any] | None) -> str:
@@ -243,22 +267,25 @@ def _columns(sides: dict[str, Any] | None) -> str:
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
-    """Draw the scoreboard: the book's speed as a multiple of the library's, a bar a workload."""
-    ratios = {f"{r['workload']} ({r['library']})": r["ratio"] for r in rows if r["ratio"]}
-    sources = dict.fromkeys(r["measured"] for r in rows if r["ratio"])
+    """Draw the scoreboard: the book's speed as a multiple of the library's, a bar a workload.
+
+    A thin bar stands for what was measured sustained. Where the rows have several sources, each
+    name has the number of its own.
+    """
+    drawn = [r for r in rows if r.get("ratio")]
+    numbers, sources = _sources(drawn)
+
+    def name(r: dict[str, Any]) -> str:
+        mark = f" [{numbers[r['measured']]}]" if len(sources) > 1 else ""
+        return f"{r['workload']}, {r['library']}{mark}"
+
+    late = {name(r): r["sustained"]["ratio"] for r in drawn if r.get("sustained", {}).get("ratio")}
     bars(
-        ratios,
-        "speed of the book's kernel, library = 1",
+        {name(r): r["ratio"] for r in drawn},
+        "times as fast as the library",
         line=(1, "library"),
         note="\n".join(sources),
         form="{:.2f}",
+        points=(late, "sustained: a second or more without a rest") if late else None,
+        label="short runs",
     )
-
-
-def _progress(done: int, of: int, what: str) -> None:
-    """A progress bar on stderr, where somebody is looking at it."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        bar = "#" * (20 * done // of)
-        print(f"\r[{bar:20}] {done}/{of} {what:40}", end="", file=sys.stderr, flush=True)
-        if done == of:
-            print("\r" + " " * 72 + "\r", end="", file=sys.stderr)

@@ -184,7 +184,9 @@ def over_time(run: Run, seconds: float = 4.0, step: float = 0.1, rest: float = 1
 
 
 @contextlib.contextmanager
-def watch(milliseconds: int = 100) -> Iterator[list[tuple[float, float]]]:
+def watch(
+    milliseconds: int = 100, columns: Sequence[str] = ("clocks.sm", "power.draw")
+) -> Iterator[list[tuple[float, ...]]]:
     """Watch the clock and the power of the GPU while something runs on it.
 
     >>> with watch() as samples:  # doctest: +SKIP
@@ -194,19 +196,21 @@ def watch(milliseconds: int = 100) -> Iterator[list[tuple[float, float]]]:
 
     Args:
         milliseconds: time from one sample to the next.
+        columns: what nvidia-smi is asked for, all of them numbers: `nvidia-smi --help-query-gpu`
+            has the list.
 
     Yields:
-        A list that is filled on leaving: for each sample the clock of the multiprocessors in MHz
-        and the power in W, as nvidia-smi gives them. Power is its mean over the last second.
+        A list that is filled on leaving: for each sample a number for each of `columns`: the clock
+        of the multiprocessors in MHz, and the power in W, which is its mean over the last second.
 
     Raises:
         MissingError: there is no GPU, or no nvidia-smi.
     """
     devices.need_cuda("clock='host'")
-    samples: list[tuple[float, float]] = []
+    samples: list[tuple[float, ...]] = []
     gpu = cuda("cudaDeviceGetPCIBusId", 16, 0)
     gpu = gpu.decode() if isinstance(gpu, bytes) else gpu
-    query = ["--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits"]
+    query = [f"--query-gpu={','.join(columns)}", "--format=csv,noheader,nounits"]
     try:
         process = subprocess.Popen(
             ["nvidia-smi", "-i", gpu.partition("\0")[0], *query, "-lms", str(milliseconds)],
@@ -223,8 +227,14 @@ def watch(milliseconds: int = 100) -> Iterator[list[tuple[float, float]]]:
         process.terminate()
         for line in process.communicate()[0].splitlines():
             with contextlib.suppress(ValueError):  # a line cut short, or [N/A]
-                megahertz, watts = map(float, line.split(","))
-                samples.append((megahertz, watts))
+                sample = tuple(map(_reading, line.split(",")))
+                if len(sample) == len(columns):
+                    samples.append(sample)
+
+
+def _reading(text: str) -> float:
+    """A number as nvidia-smi writes it: '1755.00', or a mask such as '0x0000000000000004'."""
+    return float(int(text, 16)) if text.strip().startswith("0x") else float(text)
 
 
 def cuda(function: str, *args: Any) -> Any:

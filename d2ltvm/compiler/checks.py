@@ -17,6 +17,9 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 STATIC_SHARED_KIB = 48  # in scope `shared`; more has to be asked for at the launch, `shared.dyn`
 
 OPENCL_VECTORS = (1, 2, 3, 4, 8, 16)  # OpenCL C Specification, section 6.3.2
+# Bytes. PoCL 3.0 with LLVM 14 ends the process where a processor with AVX-512 gets a longer one
+# ("Do not know how to scalarize this operator's operand"), or is wrong. A GPU moves 16 at once.
+OPENCL_WIDEST = 32
 
 
 def shapes(params: Any) -> None:
@@ -44,6 +47,13 @@ def loops(main: Any, target: Any) -> None:
                 f"loop {loop.loop_var.name} is a vector of {loop.extent} elements; expected one of "
                 f"{', '.join(map(str, OPENCL_VECTORS[1:]))}, which OpenCL has"
             )
+        for store in find(loop.body, "BufferStore") if wide else ():
+            nbytes = int(loop.extent) * tvm.DataType(str(store.buffer.dtype)).bits // 8
+            if nbytes > OPENCL_WIDEST:
+                raise ValueError(
+                    f"loop {loop.loop_var.name} is a vector of {nbytes} bytes; expected at most "
+                    f"{OPENCL_WIDEST}, since PoCL cannot compile more on every processor"
+                )
 
 
 def host(main: Any) -> None:

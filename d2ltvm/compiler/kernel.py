@@ -25,7 +25,7 @@ def build(sch: Any, target: Any = None, config: dict[str, Any] | None = None) ->
 
     Args:
         sch: a `tvm.s_tir.Schedule`, a PrimFunc, or an IRModule with a PrimFunc named `main`.
-        target: where it runs, as for `d2ltvm.as_target`; None is the GPU where there is one, and
+        target: where it runs, as for `system.as_target`; None is the GPU where there is one, and
             OpenCL on PoCL elsewhere. An architecture such as 'sm_80' gives a kernel with source,
             cubin and SASS that does not run.
         config: options of TVM's PassContext.
@@ -161,11 +161,22 @@ class Kernel:
         """The disassembly of `cubin(arch)`, as text."""
         return cubin.disassemble(self.cubin(arch))
 
+    @property
+    def assembly(self) -> str:
+        """The machine code of a kernel for the CPU, as its assembler's text.
+
+        Raises:
+            ValueError: the kernel is not for a CPU; `sass` is what a GPU's kernel has.
+        """
+        if self.target.kind.name != "llvm":
+            raise ValueError(f"the kernel is for {self.target.kind.name}; expected one for 'llvm'")
+        return str(self._executable.mod.inspect_source("asm"))
+
     def _check_arrays(self, arrays: tuple[Any, ...]) -> None:
         if not self.runs:
             raise MissingError(
                 f"this kernel was built for {self.target.arch} and not for a device",
-                "its source, cubin and SASS",
+                "reading its CUDA and its machine code",
                 "build(sch) with no target",
             )
         if len(arrays) != len(self.params):

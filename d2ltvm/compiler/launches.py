@@ -9,7 +9,9 @@ from typing import Any
 
 import tvm
 
+from d2ltvm.compiler.im2col import ENCODE
 from d2ltvm.compiler.ir import find
+from d2ltvm.layouts import Walk
 
 DEPENDENT = "tirx.use_programtic_dependent_launch"  # of a launch; the spelling is TVM's
 
@@ -41,6 +43,7 @@ class Launch:
         shared: bytes of shared memory that a block is given at its launch, in scope `shared.dyn`.
         dependent: whether it is a programmatic dependent launch, which may begin before the kernel
             before it has ended.
+        cluster: blocks of a cluster, along x.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Launch:
     args: tuple[str, ...]
     shared: int = 0
     dependent: bool = False
+    cluster: int = 1
 
     def __str__(self) -> str:
         return f"{self.name}: grid {self.grid}, block {self.block}"
@@ -63,16 +67,20 @@ class TensorMap:
         shape: how TMA sees it, the outermost dimension first, as for `box`.
         box: what it copies at once.
         dtype: of its elements.
-        swizzled: whether rows of 128 bytes are swizzled in shared memory, or not at all.
-        simple: whether elements lie next to each other, and are swizzled as above.
+        swizzled: within how many bytes shared memory is swizzled, 32, 64 or 128, or 0: not at all.
+        simple: whether elements lie next to each other.
+        steps: elements from one to the next, as `shape`; None for neighbours.
+        walk: how TMA walks over images, in its im2col mode; else None.
     """
 
     tensor: str
     shape: tuple[int, ...]
     box: tuple[int, ...]
     dtype: str
-    swizzled: bool
+    swizzled: int
     simple: bool
+    walk: Walk | None = None
+    steps: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +147,7 @@ def _read_launch(call: Any, views: dict[str, str]) -> Launch:
         args=tuple(views.get(_named(a), _named(a)) for a in args[: len(args) - len(axes)]),
         shared=extents.get("tirx.use_dyn_shared_memory", 0),
         dependent=DEPENDENT in tags,
+        cluster=extents.get("clusterCtaIdx.x", 1),
     )
 
 
@@ -149,8 +158,43 @@ def _named(argument: Any) -> str:
 
 def read_tensor_maps(main: Any) -> dict[str, TensorMap]:
     """Each `TensorMap` that a host function makes, by the name of its variable."""
-    calls = [c for c in find(main.body, "Call") if c.op.name == "tirx.tensormap_encode_tiled"]
-    return {call.args[0].name: _read_tensor_map(*call.args[1:], attrs=call.attrs) for call in calls}
+    calls = find(main.body, "Call")
+    tiled = [c for c in calls if c.op.name == "tirx.tensormap_encode_tiled"]
+    walks = [c for c in calls if c.op.name == PACKED and c.args[0].value == ENCODE]
+    told = [c for c in calls if c.op.name == PACKED and c.args[0].value == ENCODE_TILED]
+    return {
+        **{c.args[1].name: _read_told(*c.args[2:]) for c in told},
+        **{c.args[0].name: _read_tensor_map(*c.args[1:], attrs=c.attrs) for c in tiled},
+        **{c.args[1].name: _read_walk(*c.args[2:]) for c in walks},
+    }
+
+
+PACKED = "tirx.tvm_call_packed"
+ENCODE_TILED = "runtime.cuTensorMapEncodeTiled"  # TVM's
+
+
+def _read_told(dtype: Any, rank: Any, data: Any, *numbers: Any) -> TensorMap:
+    """From the arguments of `ENCODE_TILED`, behind the map."""
+    rank, values, kind = int(rank), tuple(int(n) for n in numbers), str(dtype.value)
+    shape, box, steps = values[:rank], values[2 * rank - 1 :][:rank], values[3 * rank - 1 :][:rank]
+    dense = tuple(tvm.DataType(kind).itemsize * math.prod(shape[: k + 1]) for k in range(rank - 1))
+    many = tuple(-(-size // step) for size, step in zip(box, steps, strict=True))
+    return TensorMap(
+        tensor=_named(data),
+        shape=shape[::-1],
+        box=many[::-1],
+        dtype=kind,
+        swizzled=(0, 32, 64, 128)[values[4 * rank]],
+        simple=values[rank : 2 * rank - 1] == dense,
+        steps=steps[::-1],
+    )
+
+
+def _read_walk(data: Any, *numbers: Any) -> TensorMap:
+    """From the arguments of `im2col.ENCODE`."""
+    walk = Walk.of(tuple(int(n) for n in numbers))
+    box = (walk.pixels, walk.channels)
+    return TensorMap(_named(data), walk.shape, box, "float16", 2 * walk.channels, True, walk)
 
 
 def _read_tensor_map(data: Any, *numbers: Any, attrs: Any) -> TensorMap:
@@ -161,12 +205,12 @@ def _read_tensor_map(data: Any, *numbers: Any, attrs: Any) -> TensorMap:
     )
     itemsize = tvm.DataType(attrs.descriptor_dtype).itemsize
     dense = tuple(itemsize * math.prod(shape[: k + 1]) for k in range(rank - 1))
-    simple = strides == dense and set(steps) == {1} and attrs.swizzle in (0, 3)
+    simple = strides == dense and set(steps) == {1}
     return TensorMap(
         tensor=_named(data.args[0]),
         shape=shape[::-1],
         box=box[::-1],
         dtype=str(attrs.descriptor_dtype),
-        swizzled=bool(attrs.swizzle),
+        swizzled=(0, 32, 64, 128)[int(attrs.swizzle)],
         simple=simple,
     )

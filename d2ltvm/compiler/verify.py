@@ -34,7 +34,7 @@ def check(
     Outputs are poisoned before the run: with NaN, or, for integers, with a value that is wrong at
     every element. So an element that the kernel leaves out is an error. How far an element may be
     off is said at `compare`; the magnitude that goes into it is the reference of the inputs'
-    absolute values.
+    absolute values. With one rounding each element has to be the exact value, rounded.
 
     Args:
         kernel: a `Kernel`.
@@ -93,8 +93,10 @@ def compare(
     An element that `terms` roundings went into is off by at most `terms` u m. Here u is half of
     the dtype's `eps`, and m the sum of the magnitudes that were added up (Higham, Accuracy and
     Stability of Numerical Algorithms, section 3.1; Jeannerod and Rump, 2013, show it without terms
-    in u squared). Where sums are wider than the output, their u counts, and one rounding of the
-    result to its dtype is added. Each rounding may also lose half of the smallest number there is.
+    in u squared). One rounding is that of the element itself, and m is its own magnitude: what
+    cancelled before is no excuse. Where sums are wider than the output, their u counts, and one
+    rounding of the result to its dtype is added. Each rounding may also lose half of the smallest
+    number there is.
 
     Where the reference is nan or inf, or rounds to inf in the output's dtype, the element must be
     that very nan or inf. Integers must agree exactly, modulo their width.
@@ -104,7 +106,8 @@ def compare(
         got: the result, a NumPy array.
         want: the reference in float64 (or integers), of the same shape.
         magnitude: the sum of magnitudes that went into each element, an array of that shape; where
-            the reference's own magnitude is larger, or this is no number, that counts.
+            the reference's own magnitude is larger, or this is no number, or there is only one
+            rounding, that counts.
         terms: how many roundings went into an element, a positive integer.
         sums: the dtype of the sums; None is the dtype of `got`.
 
@@ -139,7 +142,9 @@ def compare(
 def _bound(want: Array, magnitude: Any, terms: int, sums: Any, dtype: Any) -> Array:
     """How far each element may be off."""
     own, out = np.abs(want), np.finfo(dtype)
-    most = np.where(np.isfinite(magnitude), np.maximum(magnitude, own), own)
+    most = own
+    if terms > 1:
+        most = np.where(np.isfinite(magnitude), np.maximum(magnitude, own), own)
     bound = terms * (float(sums.eps) / 2 * most + float(sums.smallest_subnormal) / 2)
     if sums.eps < out.eps:
         bound = bound + float(out.eps) / 2 * own + float(out.smallest_subnormal) / 2

@@ -25,7 +25,7 @@ def conv_hwcn(
 ) -> tuple[Any, Any, Any, Any]:
     """Convolution of a batch of images with the batch as the last dimension.
 
-    >>> X, K, Y, PaddedX = d2ltvm.conv_hwcn(256, 512, 256, 14, 3, 1, 1)
+    >>> X, K, Y, PaddedX = d2ltvm.compute.conv_hwcn(256, 512, 256, 14, 3, 1, 1)
     >>> X.shape, K.shape, Y.shape
     ((14, 14, 256, 256), (3, 3, 256, 512), (14, 14, 512, 256))
 
@@ -69,7 +69,7 @@ def conv_nhwcnc(
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """Convolution of a batch in blocks of images by channels, float32 out.
 
-    >>> X, K, Y, PaddedX = d2ltvm.conv_nhwcnc(256, 512, 256, 14, 3, 1, 1)
+    >>> X, K, Y, PaddedX = d2ltvm.compute.conv_nhwcnc(256, 512, 256, 14, 3, 1, 1)
     >>> X.shape, K.shape
     ((16, 14, 14, 16, 16, 16), (3, 3, 16, 32, 16, 16))
 
@@ -142,7 +142,7 @@ def from_hwcn(array: Array) -> Array:
 def to_nhwcnc(images: Array, block: int = 16) -> Array:
     """Images from NCHW to blocks of images by channels.
 
-    >>> d2ltvm.to_nhwcnc(np.zeros((32, 48, 7, 7))).shape
+    >>> d2ltvm.compute.to_nhwcnc(np.zeros((32, 48, 7, 7))).shape
     (2, 7, 7, 3, 16, 16)
 
     Raises:
@@ -171,7 +171,7 @@ def from_nhwcnc(blocks: Array) -> Array:
 def to_hwioio(kernels: Array, block: int = 16) -> Array:
     """Kernels from OIHW to blocks of input by output channels, as `conv_nhwcnc` takes them.
 
-    >>> d2ltvm.to_hwioio(np.zeros((48, 32, 3, 3))).shape
+    >>> d2ltvm.compute.to_hwioio(np.zeros((48, 32, 3, 3))).shape
     (3, 3, 2, 3, 16, 16)
 
     Raises:

@@ -153,6 +153,22 @@ def conv(
         ValueError: a number is out of its range, or the kernel larger than the padded image.
     """
     oc, ic = whole("oc", oc), whole("ic", ic)
+    sizes = window_sizes(nh, nw, kh, kw, ph, pw, sh, sw)
+    nh, nw, kh, kw, ph, pw, sh, sw = map(int, (nh, nw, kh, kw, ph, pw, sh, sw))
+    X = placeholder((ic, nh, nw), "float32", "X")
+    K = placeholder((oc, ic, kh, kw), "float32", "K")
+    PaddedX = padding(X, ph, pw) if ph or pw else X
+    return X, K, _convolved(PaddedX, K, (oc, *sizes), sh, sw, "Y"), PaddedX
+
+
+def window_sizes(
+    nh: int, nw: int, kh: int, kw: int, ph: int, pw: int, sh: int, sw: int
+) -> list[int]:
+    """Height and width of what a window makes of an image; the arguments are those of `conv`.
+
+    Raises:
+        ValueError: a number is out of its range, or the window larger than the padded image.
+    """
     sizes = []
     for names, values in ((("nh", "kh", "ph", "sh"), (nh, kh, ph, sh)),
                           (("nw", "kw", "pw", "sw"), (nw, kw, pw, sw))):  # fmt: skip
@@ -163,11 +179,7 @@ def conv(
             raise ValueError(f"of {given}: {error}") from None
     for name, value in (("ph", ph), ("pw", pw), ("sh", sh), ("sw", sw)):
         in_32_bits(name, value, 0)
-    nh, nw, kh, kw, ph, pw, sh, sw = map(int, (nh, nw, kh, kw, ph, pw, sh, sw))
-    X = placeholder((ic, nh, nw), "float32", "X")
-    K = placeholder((oc, ic, kh, kw), "float32", "K")
-    PaddedX = padding(X, ph, pw) if ph or pw else X
-    return X, K, _convolved(PaddedX, K, (oc, *sizes), sh, sw, "Y"), PaddedX
+    return sizes
 
 
 def conv_in_tiles(
@@ -176,7 +188,7 @@ def conv_in_tiles(
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """Convolution whose sizes are rounded up to whole tiles, with zeros in what is added.
 
-    >>> X, K, Y = d2ltvm.conv_in_tiles(17, 3, 63, 63, 3, 3, 1, 1, tile=(8, 4, 4, 32))
+    >>> X, K, Y = d2ltvm.compute.conv_in_tiles(17, 3, 63, 63, 3, 3, 1, 1, tile=(8, 4, 4, 32))
     >>> Y.shape
     (17, 63, 63)
 

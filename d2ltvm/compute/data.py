@@ -123,7 +123,7 @@ def get_conv_batch(
 ) -> list[Array]:
     """A batch of random images in NCHW, and random kernels in OIHW.
 
-    >>> images, weights = d2ltvm.get_conv_batch(8, 64, 3, 32, 3)
+    >>> images, weights = d2ltvm.compute.get_conv_batch(8, 64, 3, 32, 3)
     >>> images.shape, weights.shape
     ((8, 3, 32, 32), (64, 3, 3, 3))
 

@@ -101,7 +101,6 @@ def your_gpu() -> Card:
         "copy": 1e3 * max(values[-1] for values in copy.series.values()),
         "rate": 1e3 * max(max(values) for values in rate.series.values()),
         "launch": launch.at("copy of one float", "in a graph"),
-        "alone": launch.at("copy of one float", "one by one"),
     }
     said = f"Your GPU, beside the {theirs['device']} of the book."
     return Card(_made("yourGpu", theirs), said)

@@ -91,10 +91,14 @@ def _step(legend: str) -> Recorded:
 
 START = "start/first_kernel"
 MACHINE = "machine/gpu_in_numbers"
+UNDER_WAY = "machine/under_way"
 ADD = "elementwise/vector_add"
+BLOCKS = "elementwise/block_starts"
 BROADCAST = "elementwise/broadcast_add"
 SEEING = "memory/seeing_memory"
+TRANSPOSE = "memory/transpose"
 PRODUCT = "memory/matmul"
+BEYOND = "memory/matmul_cublas"
 
 KERNELS = (
     Kernel(
@@ -116,7 +120,7 @@ KERNELS = (
         "launch", MACHINE, "Copy of a single number", "copy_unrolled", "copy", ((1,),), _one(),
     ),
     Kernel(
-        "multiply_add", MACHINE, "Multiply-adds and nearly nothing else", "fma_kernel",
+        "multiply_add", UNDER_WAY, "Multiply-adds and nearly nothing else", "fma_kernel",
         "multiply-add", ((16, 256, 64), (256, 256, 1024), (1024, 256, 1024)),
         tuple(
             Variant(
@@ -142,7 +146,7 @@ KERNELS = (
         VECTORS, _one(_add("twice four")), against="add_one",
     ),
     Kernel(
-        "add_threads", ADD, "Vector add, by threads in a block", "vectorized", "add", VECTORS,
+        "add_threads", BLOCKS, "Vector add, by threads in a block", "vectorized", "add", VECTORS,
         tuple(
             Variant(
                 f"{nt} threads a block", {"nt": nt},
@@ -199,19 +203,21 @@ KERNELS = (
         ),
     ),
     Kernel(
-        "transpose_direct", SEEING, "Transpose, directly", "transpose", "transpose", SQUARES,
+        "transpose_direct", TRANSPOSE, "Transpose, directly", "transpose", "transpose", SQUARES,
         _one(_moved("direct"), shared=False),
     ),
     Kernel(
-        "transpose_tile", SEEING, "Transpose, by way of a tile", "transpose", "transpose", SQUARES,
+        "transpose_tile", TRANSPOSE, "Transpose, by way of a tile", "transpose", "transpose",
+        SQUARES,
         _one(_moved("by way of a tile")), against="transpose_direct",
     ),
     Kernel(
-        "transpose_shape", SEEING, "Transpose, a warp writes 4 rows of 8", "transpose", "transpose",
+        "transpose_shape", TRANSPOSE, "Transpose, a warp writes 4 rows of 8", "transpose",
+        "transpose",
         SQUARES, _one(_moved("4 rows of 8"), lanes=(4, 8)), against="transpose_tile",
     ),
     Kernel(
-        "transpose_padded", SEEING, "Transpose, by the tile's padding", "transpose", "transpose",
+        "transpose_padded", TRANSPOSE, "Transpose, by the tile's padding", "transpose", "transpose",
         SQUARES,
         (
             Variant("no padding", {"pad": 0}, _moved("by way of a tile")),
@@ -221,7 +227,7 @@ KERNELS = (
         ),
     ),
     Kernel(
-        "transpose_swizzled", SEEING, "Transpose, a swizzled tile", "swizzled", "transpose",
+        "transpose_swizzled", TRANSPOSE, "Transpose, a swizzled tile", "swizzled", "transpose",
         SQUARES, _one(_moved("swizzled")), against="transpose_tile",
     ),
     Kernel(
@@ -252,32 +258,36 @@ KERNELS = (
         ),
     ),
     Kernel(
-        "matmul_unrolled", PRODUCT, "Product, unrolled", "matmul_tiled", "product", PRODUCTS,
+        "matmul_unrolled", BEYOND, "Product, unrolled", "matmul_tiled", "product", PRODUCTS,
         _one(_step("unrolled"), unroll=True), against="matmul_tiled",
     ),
     Kernel(
-        "matmul_wide", PRODUCT, "Product, wide loads", "matmul_tiled", "product", PRODUCTS,
-        _one(_step("wide"), unroll=True, wide=True), against="matmul_unrolled",
+        "matmul_vthread", BEYOND, "Product, virtual threads", "matmul_vthread", "product",
+        PRODUCTS, _one(_step("virtual threads")), against="matmul_unrolled",
     ),
     Kernel(
-        "matmul_vthread", PRODUCT, "Product, virtual threads", "matmul_vthread", "product",
-        PRODUCTS, _one(_step("virtual threads")), against="matmul_wide",
+        "matmul_padded", BEYOND, "Product, turned and padded", "matmul_vthread", "product",
+        PRODUCTS, _one(_step("padded"), wide=True, align=4, depth=8), against="matmul_turned",
+        note=SHALLOW.format(8),
     ),
     Kernel(
-        "matmul_padded", PRODUCT, "Product, padded", "matmul_vthread", "product", PRODUCTS,
-        _one(_step("padded"), align=4, depth=8), against="matmul_vthread", note=SHALLOW.format(8),
+        "matmul_turned", BEYOND, "Product, turned", "matmul_vthread", "product", PRODUCTS,
+        _one(_step("turned, virtual threads"), wide=True), against="matmul_vthread",
     ),
     Kernel(
-        "matmul_double", PRODUCT, "Product, double buffering", "matmul_vthread", "product",
-        PRODUCTS, _one(_step("double buffering"), stages=2, scope="shared.dyn", align=4, depth=4),
+        "matmul_double", BEYOND, "Product, double buffering", "matmul_vthread", "product",
+        PRODUCTS,
+        _one(
+            _step("double buffering"), wide=True, stages=2, scope="shared.dyn", align=4, depth=4
+        ),
         against="matmul_padded", note=SHALLOW.format(4),
     ),
     Kernel(
-        "matmul_warps", PRODUCT, "Product, tiles of warps", "matmul_warps", "product", PRODUCTS,
+        "matmul_warps", BEYOND, "Product, tiles of warps", "matmul_warps", "product", PRODUCTS,
         _one(_step("warp tiles"), depth=4), against="matmul_double", note=SHALLOW.format(4),
     ),
     Kernel(
-        "conv_default", "convolution/convolution", "Convolution, a row a block", "default_sch",
+        "conv_default", "convolution/on_the_gpu", "Convolution, a row a block", "default_sch",
         "convolution", CONVOLUTIONS, _one(Recorded("conv/steps", "default", 64)),
     ),
     Kernel(
@@ -316,16 +326,26 @@ KERNELS = (
         ),
     ),
     Kernel(
-        "conv_vthread", "convolution/all_sizes", "Convolution, virtual threads", "vthread",
+        "conv_vthread", "convolution/split_sum", "Convolution, virtual threads", "vthread",
         "convolution", CONVOLUTIONS, _one(Recorded("conv/sweep", "virtual threads", 64)),
     ),
     Kernel(
-        "conv_split", "convolution/all_sizes", "Convolution, the sum split among groups",
+        "conv_split", "convolution/split_sum", "Convolution, the sum split among groups",
         "conv_split", "convolution", CONVOLUTIONS,
         _one(Recorded("conv/steps", "split reduction", 64), parts=4, rows=2, channels=4, depth=1),
         against="conv_vthread",
         note="4 groups of 64 threads with 4 × 2 sums a thread, not 8 groups with 8 × 4: WebGPU "
         "guarantees 256 threads and 16 KB of shared memory a block.",
+    ),
+    Kernel(
+        "conv_groups", "convolution/all_sizes", "Convolution, by the groups that share a sum",
+        "conv_split", "convolution", CONVOLUTIONS,
+        tuple(
+            Variant(f"{parts} groups", {"parts": parts, "rows": 2, "channels": 4, "depth": 1})
+            for parts in (2, 4)
+        ),
+        note="Groups of 64 threads with 4 × 2 sums a thread: WebGPU guarantees 256 threads and "
+        "16 KB of shared memory a block.",
     ),
     Kernel(
         "hwcn_blocks", "batched/hwcn", "Convolution of a batch, the tutorial's", "hwcn_blocks",

@@ -180,12 +180,23 @@ def _recorded(operation: Operation, variant: Variant) -> dict[str, Any] | None:
     size = at.size or operation.recorded(at.x)
     named = operation.named(size, variant.options)
     return {
-        "speed": float(f"{_speed(record, at, operation, named):.4g}"),
+        "speed": _short(_speed(record, at, operation, named)),
         "size": operation.label.format(**named),
         "device": record.device["name"],
         "measurement": at.measurement,
         "date": record.date,
     }
+
+
+def _short(value: float) -> float:
+    """Four digits, of which a card shows three; a fifth where the fourth alone says 5.
+
+    >>> _short(44653.9), _short(36.6081)
+    (44654.0, 36.61)
+    """
+    four = f"{value:.4g}"
+    digits = f"{value:.3e}".split("e")[0]
+    return float(f"{value:.5g}" if digits.endswith("5") else four)
 
 
 def _speed(record: Record, at: Recorded, operation: Operation, named: dict[str, Any]) -> float:

@@ -2,16 +2,26 @@
 
 `curves` has curves, bars and the roofline; `drawings` has pictures of who touches what, and of a
 GPU's memories. Every function draws a figure and returns nothing, so that a notebook shows it once.
-`tiles` has the tiles of blocks, warps and threads, `machine` the levels of a launch and timelines.
-Colours, markers and `STYLE`, a Matplotlib style
-sheet, are in `style`.
+`banks` has a tile among the banks of shared memory, `tiles` the tiles of blocks, warps and threads,
+`windows` those of a convolution and what they read, `machine` the levels of a launch, timelines and
+steps, `launches` the pictures of the first chapters. Colours, markers and `STYLE`, a Matplotlib
+style sheet, are in `style`.
 """
 
+from d2ltvm.figures.banks import Tile, draw_banks
 from d2ltvm.figures.curves import bars, plot, plot_gflops, plot_record, roofline
-from d2ltvm.figures.drawings import draw_requests, draw_threads, draw_touched
-from d2ltvm.figures.machine import draw_machine, draw_memory, draw_timeline
+from d2ltvm.figures.drawings import (
+    draw_chain,
+    draw_kinds,
+    draw_requests,
+    draw_threads,
+    draw_touched,
+)
+from d2ltvm.figures.launches import draw_first_step, draw_flow, draw_launch, draw_reads
+from d2ltvm.figures.machine import draw_machine, draw_memory, draw_steps, draw_timeline
 from d2ltvm.figures.style import COLOURS, DASHES, LEVELS, MARKERS, STYLE
 from d2ltvm.figures.tiles import draw_tiles
+from d2ltvm.figures.windows import draw_conv_tiles, draw_inputs, draw_window
 
 __all__ = [
     "COLOURS",
@@ -19,14 +29,26 @@ __all__ = [
     "LEVELS",
     "MARKERS",
     "STYLE",
+    "Tile",
     "bars",
+    "draw_banks",
+    "draw_chain",
+    "draw_conv_tiles",
+    "draw_first_step",
+    "draw_flow",
+    "draw_inputs",
+    "draw_kinds",
+    "draw_launch",
     "draw_machine",
     "draw_memory",
+    "draw_reads",
     "draw_requests",
+    "draw_steps",
     "draw_threads",
     "draw_tiles",
     "draw_timeline",
     "draw_touched",
+    "draw_window",
     "plot",
     "plot_gflops",
     "plot_record",

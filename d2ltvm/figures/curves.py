@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
@@ -16,10 +17,12 @@ from d2ltvm.figures import style
 Array = np.ndarray[Any, Any]
 Pair = tuple[float, float]
 Curve = tuple[Array, Array]  # x and y
+_CROSSES: Any = {"linestyle": (0, (1, 2)), "linewidth": 1, "marker": "x", "markersize": 7}
+_BROKEN: Any = {"linestyle": (0, (4, 3)), "linewidth": 1}
 
 
 class Recorded(Protocol):
-    """What `plot_record` draws: a `d2ltvm.Record`."""
+    """What `plot_record` draws: a `d2ltvm.bench.Record`."""
 
     unit: str
     series: dict[str, list[float]]
@@ -32,6 +35,8 @@ class Recorded(Protocol):
     def label(self) -> str: ...
     @property
     def caption(self) -> str: ...
+    @property
+    def elsewhere(self) -> Mapping[str, Any]: ...
 
 
 def plot(
@@ -49,6 +54,8 @@ def plot(
     spread: Sequence[Any] | None = None,
     ceilings: Sequence[tuple[float, str]] = (),
     note: str | None = None,
+    behind: Sequence[tuple[int, Any, Any]] = (),
+    named: str | None = None,
 ) -> None:
     """Draw curves.
 
@@ -64,11 +71,15 @@ def plot(
         ylim: (smallest, largest) y shown.
         xscale: 'linear' or 'log', which is to the base 2 here.
         yscale: 'linear' or 'log'.
-        fmts: a Matplotlib format string for each curve, in place of the book's own style.
+        fmts: a Matplotlib format string for each curve, in place of the book's own style; one
+            that names no colour has the book's.
         figsize: width and height in inches.
         spread: for each curve a list of (low, high), drawn as a band.
         ceilings: (value, label) of horizontal lines: what the hardware can do at most.
         note: a line of provenance, below the figure.
+        behind: (number of a curve, x, y) of what is drawn thin and broken in that curve's colour.
+        named: what stands behind, for the legend; it then has crosses too, so that it can be told
+            from curves that are broken themselves.
 
     Raises:
         ValueError: lengths that differ, an empty curve, or values that are not finite.
@@ -85,20 +96,27 @@ def plot(
         for k, (x, y) in enumerate(curves):
             label = legend[k] if legend else None
             if fmts:
-                axes.plot(x, y, fmts[k], label=label)
+                letters = set(fmts[k]) & set("bgrcmykw")  # a colour; markers are other letters
+                own = {} if letters else {"color": style.COLOURS[k % len(style.COLOURS)]}
+                axes.plot(x, y, fmts[k], label=label, **own)
             else:
                 axes.plot(x, y, label=label, **style.line(k))
             if spread and spread[k]:
                 low, high = np.transpose(spread[k])
                 colour = style.COLOURS[k % len(style.COLOURS)]
                 axes.fill_between(x, low, high, color=colour, alpha=0.2, lw=0)
+        for k, x, y in behind:
+            colour = style.COLOURS[k % len(style.COLOURS)]
+            axes.plot(x, y, color=colour, zorder=1, **(_CROSSES if named else _BROKEN))
+        if named:
+            axes.plot([], [], color="#555555", label=named, **_CROSSES)
         for value, label in ceilings:
             _ceiling(axes, value, label)
         _scales(axes, xscale, yscale, curves)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         _limits(axes, xlim, ylim, yscale, ceilings)
         if legend:
-            _legend(axes, legend)
+            _legend(axes, [*legend, *([named] if named else [])])
 
 
 def plot_gflops(
@@ -134,6 +152,9 @@ def plot_record(
 ) -> None:
     """Draw a record: its series with their spread, its unit, and its provenance at the foot.
 
+    Records of the same measurement on other devices are drawn behind it, thin and broken. That is
+    not done where `x` is given, which belongs to one device.
+
     >>> d2ltvm.plot_record(d2ltvm.load_record("vector_add/bandwidth"), xscale="log")
 
     Args:
@@ -144,6 +165,14 @@ def plot_record(
         options: anything else that `plot` takes.
     """
     names = list(legends or record.series)
+    others = record.elsewhere if x is None else {}
+    behind = [
+        (k, other.values, other[name])
+        for other in others.values()
+        for k, name in enumerate(names)
+        if name in other.series
+    ]
+    note = "\n".join([record.caption, *(f"broken: {other.caption}" for other in others.values())])
     plot(
         record.values if x is None else x,
         [record[name] for name in names],
@@ -151,7 +180,8 @@ def plot_record(
         options.pop("ylabel", record.unit),
         names,
         spread=[record.spread.get(name) for name in names],
-        note=record.caption,
+        note=note,
+        behind=behind,
         **options,
     )
 
@@ -163,10 +193,12 @@ def bars(
     note: str | None = None,
     figsize: Pair | None = None,
     form: str = "{:.3g}",
+    points: tuple[Mapping[str, float], str] | None = None,
+    label: str | None = None,
 ) -> None:
     """Draw horizontal bars in the order given, with their values written at their ends.
 
-    >>> d2ltvm.bars({"copy": 4.26, "PyTorch": 4.36}, "TB/s", line=(4.8, "data sheet"))
+    >>> d2ltvm.figures.bars({"copy": 4.26, "PyTorch": 4.36}, "TB/s", line=(4.8, "data sheet"))
 
     Args:
         values: number by name.
@@ -175,29 +207,58 @@ def bars(
         note: a line of provenance, below the figure.
         figsize: width and height in inches.
         form: format of the values.
+        points: (number by name, label): a second value of some bars, drawn as a thin bar below.
+        label: what the first values are, for the legend beside that of the second.
 
     Raises:
         ValueError: there are no values, or one is not finite.
     """
     if not isinstance(values, Mapping) or not values or not _finite(values.values()):
         raise ValueError(f"values is {shown(values)}; expected finite numbers by name")
-    with style.page(figsize or (7, 0.8 + 0.45 * len(values)), note=note) as (_, (axes,)):
+    with style.page(figsize or (7, 0.8 + 0.45 * len(values)), note=note) as (figure, (axes,)):
         places = range(len(values))[::-1]
-        drawn = axes.barh(places, list(values.values()), color=style.COLOURS[0], height=0.62)
-        plain = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # hides the line
-        axes.bar_label(drawn, fmt=form, padding=4, fontsize=11, bbox=plain, zorder=3)
+        second = points[0] if points else {}
+        smallest = min(0, *values.values(), *second.values())
+        largest = max(0, *values.values(), *second.values(), line[0] if line else 0)
+        room = 0.13 * (largest - smallest)  # for what is written beside a bar
+        plain = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # hides the line
+        for y, (name, value) in zip(places, values.items(), strict=True):
+            parts = [(float(y), 0.62, value, 11.0)]
+            if name in second:  # both share the room of one
+                parts = [(y + 0.15, 0.34, value, 11.0), (y - 0.2, 0.2, second[name], 10.0)]
+            for k, (at, high, x, size) in enumerate(parts):
+                bar = axes.barh([at], [x], color=style.COLOURS[k], height=high)
+                box = None if k else plain
+                if line and not k and room < x <= line[0] < x + room:  # it would stand on the line
+                    white = {"color": "white", "ha": "right", "va": "center", "fontsize": size}
+                    axes.annotate(
+                        form.format(x), (x, at), (-5, 0), textcoords="offset points", **white
+                    )
+                else:
+                    axes.bar_label(bar, fmt=form, padding=4, fontsize=size, bbox=box, zorder=3)
         axes.set_yticks(places, list(values))
         axes.tick_params(left=False)
         axes.set(xlabel=unit)
-        smallest = min(0, *values.values())
-        largest = max(0, *values.values(), line[0] if line else 0)
-        room = 0.13 * (largest - smallest)  # for what is written beside a bar
         axes.set_xlim(
             smallest - (room if smallest < 0 else 0), largest + (room if largest > 0 else 0)
         )
+        axes.set_ylim(-0.6, len(values) - 0.4)
         if line:
             axes.axvline(line[0], color="black", linestyle="--", linewidth=1.2)
-            axes.text(line[0], len(values) - 0.45, line[1], ha="center", va="bottom")
+            top = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+            right = line[0] > largest - room  # a long label would leave the picture
+            beside, side = (8, "right") if right else (0, "center")
+            axes.annotate(line[1], (line[0], 1), (beside, 4), ha=side, va="bottom", **top)
+        if points:
+            names = [label, points[1]]
+            entries = [Patch(color=style.COLOURS[k], label=n) for k, n in enumerate(names) if n]
+            figure.legend(
+                handles=entries,
+                ncols=len(entries),
+                loc="outside upper left",
+                borderpad=0,
+                frameon=False,
+            )
 
 
 def roofline(
@@ -206,10 +267,11 @@ def roofline(
     points: Mapping[str, Pair],
     note: str | None = None,
     figsize: Pair = (7, 4.6),
+    joined: bool = False,
 ) -> None:
     """Draw a roofline: the most a kernel can do at its arithmetic intensity.
 
-    >>> d2ltvm.roofline({"FP32": 60.0}, {"HBM": 4.2}, {"vector add": (1 / 12, 0.35)})
+    >>> d2ltvm.figures.roofline({"FP32": 60.0}, {"HBM": 4.2}, {"vector add": (1 / 12, 0.35)})
 
     Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model",
     2009.
@@ -220,6 +282,7 @@ def roofline(
         points: (FLOP per byte, TFLOPS) by name: kernels.
         note: a line of provenance, below the figure.
         figsize: width and height in inches.
+        joined: whether all points are of one kernel: in one colour, with a line through them.
     """
     slowest = min(bandwidth.values())
     left = min([0.03, *(p[0] / 3 for p in points.values())])
@@ -236,15 +299,22 @@ def roofline(
             x = np.array([left, top / rate])
             colour = style.COLOURS[k]
             axes.plot(x, x * rate, color=colour, linewidth=1.8, linestyle=style.DASHES[k])
-            _along(axes, left * 1.25, rate, f"{name}: {rate:.3g} TB/s", colour)
+            _along(axes, left * 1.6, rate, f"{name}: {rate:.3g} TB/s", colour)
         for k, (name, at) in enumerate(points.items()):
-            colour = style.COLOURS[(k + 1) % len(style.COLOURS)]
-            axes.plot(*at, style.MARKERS[k], color=colour, markersize=9)
+            which = 0 if joined else k
+            colour = style.COLOURS[(which + 1) % len(style.COLOURS)]
+            marker = style.MARKERS[which % len(style.MARKERS)]
+            axes.plot(*at, marker, color=colour, markersize=7 if joined else 9)
             # Below the point, and on the side where there is room.
             beside, ha = (9, "left") if at[0] < right / 30 else (-9, "right")
-            axes.annotate(name, at, (beside, -14), textcoords="offset points", ha=ha)
+            if joined:
+                beside, ha = 0, "center"
+            low = -18 if joined else -14
+            axes.annotate(name, at, (beside, low), textcoords="offset points", ha=ha)
+        if joined:
+            axes.plot(*zip(*points.values(), strict=True), color=style.COLOURS[1], linewidth=1)
         axes.set_ylim(slowest * left / 2, top * 2)
-        axes.set(xlabel="arithmetic intensity (FLOP per byte)", ylabel="TFLOPS")
+        axes.set(xlabel="operations for each byte (arithmetic intensity)", ylabel="TFLOPS")
 
 
 def _curves(X: Sequence[Any] | Array, Y: Sequence[Any] | Array) -> list[Curve]:
@@ -295,10 +365,12 @@ def _scales(axes: Axes, xscale: str, yscale: str, curves: list[Curve]) -> None:
 
 
 def _powers_of_two(axis: Axis, values: list[Array], most: int = 10) -> None:
-    """At most ten ticks, the first of them at the smallest value."""
+    """At most ten ticks, the first of them at the smallest value; small ones are written out."""
     low, high = (round(math.log2(f(map(f, values)))) for f in (min, max))
     step = math.ceil((high - low + 1) / most)
     axis.set_major_locator(FixedLocator([2.0**p for p in range(low, high + 1, step)]))
+    if low >= 0 and high < 10:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
 
 
 def _plain(axis: Axis, values: list[Array]) -> None:

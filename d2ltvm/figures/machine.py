@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from d2ltvm.figures import style
 
+Steps = Sequence[tuple[float, float, str, str]]  # start, end, kind, words: of draw_steps
+Arrow = tuple[str, float, str, float, str]  # from row, when, to row, when, words: of draw_steps
 Spans = Sequence[tuple[float, float, str]]  # start, end, what: a name of draw_timeline's `colours`
 
 
@@ -20,6 +23,8 @@ class Chip(Protocol):
     def sms(self) -> int: ...
     @property
     def fp32_lanes(self) -> int: ...
+    @property
+    def boost_ghz(self) -> float: ...
     @property
     def registers_kib(self) -> int: ...
     @property
@@ -52,7 +57,7 @@ def draw_machine(chip: Chip, note: str | None = None) -> None:
             "grid",
             "grid: all blocks of a launch",
             f"the GPU: {chip.sms} multiprocessors",
-            f"L2 cache, {chip.l2_mib:g} MiB; device memory, {chip.memory_gb} GB",
+            f"L2 cache, {chip.l2_mib:g}\xa0MiB; device memory, {chip.memory_gb}\xa0GB",
         ),
         (
             "block",
@@ -62,15 +67,15 @@ def draw_machine(chip: Chip, note: str | None = None) -> None:
         ),
         (
             "warp",
-            "warp: 32 threads that go in step",
-            "one of the SM's four schedulers, one instruction at a time",
+            "warp: 32 threads, one instruction at a time",
+            "one of the SM's four schedulers",
             "none of its own; asks with 32 addresses at once",
         ),
         (
             "thread",
             "thread: one run of the kernel",
             "one lane of the warp",
-            f"registers, {chip.registers_kib} KiB an SM for all threads",
+            "registers, up to 255 of 32 bits",
         ),
     )
     with style.page((5.2, 4.6), note=note) as (_, (axes,)):
@@ -79,9 +84,6 @@ def draw_machine(chip: Chip, note: str | None = None) -> None:
         for k, (level, *texts) in enumerate(rows):
             for x, text in enumerate(texts):
                 _cell(axes, x, -k, text, style.LEVELS[level])
-            for right in (0.92, 1.92):
-                ends = (right + 0.08, -k), (right, -k)
-                axes.annotate("", *ends, arrowprops={"arrowstyle": "->"})
             if k:
                 axes.annotate("", (0.46, 0.36 - k), (0.46, 0.64 - k), arrowprops=_CONSISTS)
                 axes.text(0.5, 0.5 - k, "consists of", fontsize=8.5, va="center")
@@ -96,7 +98,7 @@ def _cell(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
     """A box with text in lines of at most some 19 letters, white on the darkest colour."""
     axes.add_patch(Rectangle((x, y - 0.36), 0.92, 0.72, fc=colour, ec="black", lw=0.8))
     dark = colour == style.LEVELS["thread"]
-    words, lines = text.split(), [""]
+    words, lines = text.split(" "), [""]
     for word in words:
         if len(lines[-1]) + len(word) > 18:
             lines.append("")
@@ -106,42 +108,64 @@ def _cell(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
 
 
 def draw_memory(
-    chip: Chip, measured: Mapping[str, str] | None = None, note: str | None = None
+    chip: Chip, ways: Mapping[str, tuple[str, str]] | None = None, note: str | None = None
 ) -> None:
-    """Draw the memories of a GPU as boxes: registers, shared memory, L2, HBM, with their sizes.
+    """Draw the memories of a GPU one below the other: their sizes, and the ways between them.
 
-    >>> d2ltvm.draw_memory(d2ltvm.chip("H200"))
+    >>> d2ltvm.figures.draw_memory(d2ltvm.chip("H200"), {"device memory": ("4.26 TB/s", "334 ns")})
 
     Args:
         chip: a `Chip`.
-        measured: text by 'HBM' or 'L2', to stand beside the arrow in place of the data sheet's
-            rate.
+        ways: (bandwidth, latency) as text, by the memory that a way leads to: 'registers',
+            'L1 and shared memory', 'L2 cache', 'device memory'. A bandwidth that is not given is
+            the data sheet's, where it has one.
         note: a line below the figure.
+
+    Raises:
+        ValueError: there is no such memory.
     """
-    measured = measured or {}
+    given = dict(ways or {})
+    rate = chip.sms * chip.boost_ghz / 1000  # TB/s for each byte a cycle of a multiprocessor
     registers, l1 = (
         f"{k} KiB an SM, {k * chip.sms / 1024:.0f} MiB in all"
         for k in (chip.registers_kib, chip.l1_kib)
     )
-    boxes = (
-        (f"{chip.sms} multiprocessors (SM), each with", f"{chip.fp32_lanes} FP32 lanes"),
-        ("registers", registers),
-        ("L1 and shared memory", l1),
-        ("L2 cache", f"{chip.l2_mib} MiB, shared by all SMs"),
-        (f"device memory ({chip.memory_kind})", f"{chip.memory_gb} GB"),
+    boxes = (  # of three operands of 4 bytes; of 32 banks or a line of 128 bytes
+        ("registers", registers, f"{12 * chip.fp32_lanes * rate:.0f} TB/s"),
+        ("L1 and shared memory", l1, f"{128 * rate:.0f} TB/s"),
+        ("L2 cache", f"{chip.l2_mib:g} MiB for all SMs", ""),
+        (
+            "device memory",
+            f"{chip.memory_gb} GB, {chip.memory_kind}",
+            f"{chip.bandwidth_tb_s} TB/s",
+        ),
     )
-    rates = ("", "", "", measured.get("L2", ""), measured.get("HBM", f"{chip.bandwidth_tb_s} TB/s"))
-    with style.page((7, 4.2), note=note) as (_, (axes,)):
-        for k, ((name, size), rate) in enumerate(zip(boxes, rates, strict=True)):
-            half, y = 2.4 + 0.4 * k, -k
-            box = Rectangle((-half, y - 0.3), 2 * half, 0.6, fc=style.tint(k), ec="black", lw=1)
-            axes.add_patch(box)
-            axes.text(0, y, f"{name}: {size}", ha="center", va="center", fontsize=10)
-            if k:
-                axes.annotate("", (0, y + 0.3), (0, y + 0.7), arrowprops={"arrowstyle": "<->"})
-                axes.text(0.12, y + 0.5, rate, va="center", fontsize=10)
-        axes.set(xlim=(-4.2, 4.2), ylim=(-4.5, 0.5))
+    if unknown := given.keys() - {name for name, *_ in boxes}:
+        names = ", ".join(name for name, *_ in boxes)
+        raise ValueError(f"ways have {sorted(unknown)}; expected some of {names}")
+    with style.page((5.2, 4.9), note=note) as (_, (axes,)):
+        units = f"{chip.sms} multiprocessors (SM)", f"{chip.fp32_lanes} float32 units each"
+        _memory(axes, 0, *units, "white")
+        colours = [style.LEVELS[who] for who in ("thread", "block", "grid", "grid")]  # who has it
+        for k, ((name, size, sheet), colour) in enumerate(zip(boxes, colours, strict=True), 1):
+            _memory(axes, -k, name, size, colour)
+            bandwidth, latency = given.get(name, (sheet, ""))
+            axes.annotate("", (0, 0.31 - k), (0, 0.69 - k), arrowprops={"arrowstyle": "<->"})
+            axes.text(-0.1, 0.5 - k, bandwidth, ha="right", va="center", fontsize=9.5)
+            axes.text(0.1, 0.5 - k, latency, ha="left", va="center", fontsize=9.5)
+        for x, side, title in ((-0.1, "right", "bandwidth, all SMs"), (0.1, "left", "latency")):
+            axes.text(x, 0.55, title, ha=side, va="center", fontsize=9.5, weight="bold")
+        axes.set(xlim=(-1.6, 1.6), ylim=(-4.4, 0.7))
         axes.axis("off")
+
+
+def _memory(axes: Axes, y: float, name: str, size: str, colour: str) -> None:
+    """A box with a name and a size, white on the darkest colour."""
+    axes.add_patch(Rectangle((-1.5, y - 0.3), 3, 0.6, fc=colour, ec="black", lw=0.8))
+    ink = "white" if colour == style.LEVELS["thread"] else "black"
+    place: dict[str, Any] = {"ha": "center", "va": "center", "color": ink}
+    axes.text(0, y + 0.12, name, fontsize=10.5, weight="bold", **place)
+    axes.text(0, y - 0.13, size, fontsize=9.5, **place)
 
 
 def draw_timeline(
@@ -149,11 +173,13 @@ def draw_timeline(
     colours: Mapping[str, str],
     unit: str = "cycles",
     note: str | None = None,
+    marks: Mapping[str, Sequence[tuple[float, str]]] | None = None,
+    lengths: str | None = None,
 ) -> None:
     """Draw who does what when: a row for each actor, time from left to right.
 
     >>> spans = {"warp 0": [(0, 1, "load"), (1, 5, "wait"), (5, 6, "add")]}
-    >>> kinds = {"load": "#0072B2", "wait": "#F2F2F2", "add": "#D55E00"}
+    >>> kinds = {"load": "#0072B2", "wait": "#F2F2F2", "add": "#A84300"}
     >>> d2ltvm.figures.draw_timeline({"one warp": spans}, kinds)
 
     Args:
@@ -161,6 +187,8 @@ def draw_timeline(
         colours: a colour for each kind of `what`, in the order of the legend.
         unit: of the times.
         note: a line below the figure.
+        marks: for some pictures (time, name) of vertical lines, such as barriers.
+        lengths: format of a span's length, such as '.0f', which is then written in it.
 
     Raises:
         ValueError: a span is of a kind that has no colour, or ends before it starts.
@@ -178,11 +206,92 @@ def draw_timeline(
                             f"{title!r} has the span {(start, stop, what)}; expected a start, a "
                             f"later end, and one of {', '.join(colours)}"
                         )
-                    place = {"left": start, "height": 0.8, "ec": "black", "lw": 0.5}
-                    axes.barh(y, stop - start, fc=colours[what], **place)
+                    place: dict[str, Any] = {"left": start, "height": 0.8, "ec": "black", "lw": 0.5}
+                    axes.barh(y, stop - start, fc=colours[what], clip_on=False, **place)
+                    if lengths:
+                        ink = "white" if style.dark(colours[what]) else "black"
+                        at: dict[str, Any] = {"ha": "center", "va": "center", "color": ink}
+                        axes.text(
+                            (start + stop) / 2, y, f"{stop - start:{lengths}}", fontsize=9, **at
+                        )
             axes.set_yticks(range(len(rows)), list(rows), fontsize=9)
-            axes.set_title(title, fontsize=10, loc="left")
-            axes.set(xlim=(0, end), ylim=(len(rows) - 0.5, -0.5))
+            here = (marks or {}).get(title, ())
+            for time, name in here:
+                axes.axvline(time, color="black", linewidth=1.6)
+                axes.text(time, -0.55, name, ha="center", va="bottom", fontsize=8)
+            axes.set_title(title, fontsize=10, loc="left", pad=16 if here else None)
+            axes.set(xlim=(0, 1.01 * end), ylim=(len(rows) - 0.5, -0.5))
         all_axes[-1].set_xlabel(unit)
         keys = [Rectangle((0, 0), 1, 1, fc=c, ec="black", lw=0.5) for c in colours.values()]
         figure.legend(keys, list(colours), ncols=len(keys), loc="outside upper left", frameon=False)
+
+
+def draw_steps(
+    panels: Mapping[str, Mapping[str, Steps]],
+    colours: Mapping[str, str],
+    note: str | None = None,
+    arrows: Mapping[str, Sequence[Arrow]] | None = None,
+) -> None:
+    """Draw who does what in which order: a row for each actor, with words in each step.
+
+    >>> others = [(0, 2, "wait", ""), (2, 4, "move", "read")]
+    >>> rows = {"thread 0": [(0, 2, "move", "write")], "others": others}
+    >>> d2ltvm.figures.draw_steps({"hand over": rows}, {"move": "#56B4E9", "wait": "#F2F2F2"})
+
+    Times say only what comes before what, so there is no scale.
+
+    Args:
+        panels: for each picture its rows by name, each a sequence of (start, end, kind, words).
+        colours: a colour for each kind, in the order of the legend.
+        note: a line below the figure.
+        arrows: of a picture: (row, when, row, when, words), from one row's bar to another's.
+
+    Raises:
+        ValueError: a step is of a kind that has no colour, or ends before it starts; an arrow
+            begins or ends at no row.
+    """
+    counts = [len(rows) for rows in panels.values()]
+    high = 0.3 * sum(counts) + 0.38 * len(counts) + 0.55
+    end = max(e for rows in panels.values() for steps in rows.values() for _, e, *_ in steps)
+    sizes: dict[str, Any] = {"height_ratios": counts, "sharex": True}
+    with style.page((5.4, high), len(panels), note=note, **sizes) as (figure, all_axes):
+        for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):
+            for y, steps in enumerate(rows.values()):
+                for start, stop, kind, words in steps:
+                    if kind not in colours or stop < start:
+                        raise ValueError(
+                            f"{title!r} has the step {(start, stop, kind)}; expected a start, a "
+                            f"later end, and one of {', '.join(colours)}"
+                        )
+                    place = {"left": start, "height": 0.84, "ec": "black", "lw": 0.5}
+                    axes.barh(y, stop - start, fc=colours[kind], **place)
+                    ink = "white" if sum(to_rgb(colours[kind])) < 1.3 else "black"
+                    middle = (start + stop) / 2
+                    axes.text(middle, y, words, ha="center", va="center", fontsize=8.5, color=ink)
+            for arrow in (arrows or {}).get(title, ()):
+                _point(axes, list(rows), *arrow)
+            axes.set_yticks(range(len(rows)), list(rows), fontsize=9)
+            axes.tick_params(length=0, labelbottom=False)
+            axes.set_title(title, fontsize=9.5, loc="left")
+            axes.set(xlim=(-0.02 * end, 1.01 * end), ylim=(len(rows) - 0.5, -0.5))
+            axes.spines[:].set_visible(False)
+        all_axes[-1].set_xlabel("time, not to scale", fontsize=9)
+        keys = [Rectangle((0, 0), 1, 1, fc=c, ec="black", lw=0.5) for c in colours.values()]
+        look: dict[str, Any] = {"ncols": len(keys), "fontsize": 9, "frameon": False}
+        figure.legend(keys, list(colours), loc="outside upper left", **look)
+
+
+def _point(
+    axes: Axes, names: list[str], first: str, begin: float, last: str, end: float, words: str
+) -> None:
+    """An arrow of draw_steps from the lower edge of a row to the upper edge of another, or back."""
+    for name in (first, last):
+        if name not in names:
+            raise ValueError(f"an arrow ends at {name!r}; expected one of {', '.join(names)}")
+    start, stop = names.index(first), names.index(last)
+    step = 0.42 if stop > start else -0.42
+    look = {"arrowstyle": "-|>", "color": "#A84300", "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (end, stop - step), (begin, start + step), arrowprops=look)
+    beside: dict[str, Any] = {"xytext": (9, 0), "textcoords": "offset points"}
+    middle = (begin + end) / 2, (start + stop) / 2
+    axes.annotate(words, middle, va="center", fontsize=8.5, color="#A84300", **beside)

@@ -88,3 +88,12 @@ def tint(k: int) -> tuple[float, ...]:
     """A pale shade: its lightness alternates, so that neighbours differ in grey too."""
     mix = (0.35, 0.62, 0.2)[k % 3]
     return tuple(1 - (1 - np.array(to_rgb(COLOURS[k % 6]))) * mix)
+
+
+def dark(colour: str) -> bool:
+    """Whether white text can be read on a colour better than black.
+
+    >>> dark("#0072B2"), dark("#E69F00")
+    (True, False)
+    """
+    return float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.45

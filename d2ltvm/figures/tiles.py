@@ -22,7 +22,7 @@ def draw_tiles(
     The title of a picture says how many elements each of them owns.
 
     >>> sch = matmul_tiled(256, 256, 256)
-    >>> d2ltvm.draw_tiles({"matmul_tiled": d2ltvm.owners(sch, "C")})
+    >>> d2ltvm.figures.draw_tiles({"matmul_tiled": d2ltvm.owners(sch, "C")})
 
     Args:
         panels: for each picture the thread that owns an element, -1 for none: a matrix, such as
@@ -47,7 +47,8 @@ def draw_tiles(
     with style.page((5.4, high), 1, len(shown), note=note) as (figure, all_axes):
         for axes, (title, grid) in zip(all_axes, shown.items(), strict=True):
             _draw(axes, grid, thread)
-            axes.set_title(_caption(title, grids[title], thread), fontsize=8.5, loc="left")
+            caption = _caption(title, grids[title], thread, "\n" if len(grids) > 1 else " ")
+            axes.set_title(caption, fontsize=8.5, loc="left")
         patches = [Patch(fc=colour, ec="black", lw=0.5) for colour in style.LEVELS.values()]
         names = ["tensor", "block", f"warp {thread // WARP}", f"thread {thread}"]
         figure.legend(patches, names, ncols=4, fontsize=9, loc="outside upper left", frameon=False)
@@ -95,7 +96,7 @@ def _cut(grid: Array) -> Array:
     return grid[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
 
 
-def _caption(title: str, grid: Array, thread: int) -> str:
+def _caption(title: str, grid: Array, thread: int, between: str) -> str:
     levels = _levels(grid, thread)
     block, warp, own = (f"{int((levels >= k).sum()):,}" for k in (1, 2, 3))
-    return f"{title}; elements:\nblock {block}, warp {warp}, thread {own}"
+    return f"{title}; elements:\nblock {block}, warp {warp},{between}thread {own}"

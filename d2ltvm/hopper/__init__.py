@@ -1,8 +1,14 @@
 """Kernels for the H100 and H200, written in TIRx, thread by thread, with TMA and wgmma.
 
-Begin with `ring`, which only moves data, then `wgmma` (one tile), `product`, `implicit`
-(convolution) and `float32`. They share `tiles` and `tile_scheduler`; `planning` cuts a
-result into tiles. `patch` takes a part of a kernel away, to see what it is worth.
+Begin with `first_kernels`, the smallest ones, `ordered`, where the order of accesses matters, and
+`ring`, which only moves data. Then come `wgmma` (one tile), `product`, `implicit` (convolution) and
+`float32`. They share `tiles` and `tile_scheduler`; `planning` cuts a result into tiles. `patch`
+takes a part of a kernel away, to see what it is worth.
+
+`any_shape` has a kernel for convolutions of any shape and products of any sizes, put together from
+`any_mainloop` and `any_epilogue`. `any_conv` describes what is computed, `any_plan` how it is cut
+into tiles, and `any_model` how long that takes, by which `planner` chooses. `any_layer` adds the
+copies that some layers need.
 """
 
 from d2ltvm import _lazy

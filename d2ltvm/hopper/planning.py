@@ -34,7 +34,7 @@ Tile = tuple[int, int, int]  # images, rows and columns
 
 
 class ConvShape(NamedTuple):
-    """The sizes of a convolution, as for `d2ltvm.conv_nhwcnc`. Any tuple of them will do.
+    """The sizes of a convolution, as for `d2ltvm.compute.conv_nhwcnc`. Any tuple of them will do.
 
     >>> ConvShape(256, 512, 256, 14, 3, p=1).o
     14

@@ -48,7 +48,7 @@ def dependent_launch(kernel: Any) -> Any:
     return kernel.with_attr("tirx.kernel_launch_params", tags)
 
 
-# From hopper/feeding and hopper/wgmma.
+# From hopper/tirx, hopper/feeding and hopper/wgmma.
 @T.inline
 def tma_load(tile, box, barrier):
     """Have TMA copy a box, zeros where it is outside, and tell a barrier."""

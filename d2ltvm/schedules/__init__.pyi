@@ -1,9 +1,13 @@
 from . import loops as loops, tensor_intrinsics as tensor_intrinsics
+from .chains import chase as chase, timed_chase as timed_chase
 from .conv import (
     conv_split as conv_split,
     conv_tiled as conv_tiled,
     cpu_conv as cpu_conv,
+    cpu_direct as cpu_direct,
     default_sch as default_sch,
+    register_sch as register_sch,
+    spread_sch as spread_sch,
     tiling as tiling,
     vthread as vthread,
 )
@@ -15,25 +19,34 @@ from .conv_batch import (
 )
 from .elementwise import (
     alternate_parallel as alternate_parallel,
+    bcast_in_steps as bcast_in_steps,
     bcast_rows as bcast_rows,
     bcast_vectorized as bcast_vectorized,
     continuous_parallel as continuous_parallel,
     copy_unrolled as copy_unrolled,
     cpu_bcast_add as cpu_bcast_add,
     cpu_vector_add as cpu_vector_add,
+    loads_ahead as loads_ahead,
+    neighbours as neighbours,
+    nothing_to_do as nothing_to_do,
     one_thread_each as one_thread_each,
     partitioned as partitioned,
+    reads_only as reads_only,
+    staying as staying,
+    sum_of_vectors as sum_of_vectors,
     unrolled as unrolled,
     vectorized as vectorized,
+    writes_only as writes_only,
 )
 from .matmul import (
     cpu_matmul as cpu_matmul,
     matmul_coalesced as matmul_coalesced,
     matmul_naive as matmul_naive,
+    matmul_registers as matmul_registers,
     matmul_shared as matmul_shared,
     matmul_tiled as matmul_tiled,
     matmul_vthread as matmul_vthread,
     matmul_warps as matmul_warps,
 )
-from .multiply_add import fma_kernel as fma_kernel
+from .multiply_add import fma_kernel as fma_kernel, fma_tile as fma_tile
 from .transposing import strided as strided, swizzled as swizzled, transpose as transpose

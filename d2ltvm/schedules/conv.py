@@ -17,15 +17,28 @@ from d2ltvm.schedules.loops import bind_thread, pipeline, split_axis
 
 # From convolution/convolution.
 @checked
-def default_sch(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
-    """Convolution: a row a block, a column a thread, channels in turn."""
+def cpu_direct(
+    oc: int, ic: int, n: int, k: int, p: int, s: int, channels: int = 16, lanes: int = 16
+) -> Schedule:
+    """Convolution on the CPU as it lies in memory: `channels` by `lanes` sums at a time."""
     X, K, Y, _ = conv(oc, ic, n, n, k, k, p, p, s, s)
     sch = schedule([X, K, Y])
+    sums = sch.get_sblock("Y")
+    c, i, j, ric, rkh, rkw = sch.get_loops(sums)
+    (co, ci), (jo, v) = (
+        split_axis([largest_divisor(sch, axis, most)], sch, axis)
+        for axis, most in ((c, channels), (j, lanes))
+    )
+    sch.reorder(co, i, jo, ric, rkh, rkw, ci, v)
+    result = sch.cache_write(sums, 0, "local")
+    sch.reverse_compute_at(result, jo)
     if p:
-        sch.compute_inline("PaddedX")
-    c, y, x, *_ = sch.get_loops(sch.get_sblock("Y"))
-    sch.reorder(y, x, c)
-    bind_thread(sch, (y, x), ("blockIdx.x", "threadIdx.x"))
+        sch.parallel(sch.get_loops(sch.get_sblock("PaddedX"))[0])
+    sch.parallel(sch.fuse(co, i))
+    sch.unroll(ci)
+    sch.vectorize(v)
+    sch.vectorize(sch.get_loops(result)[-1])
+    sch.decompose_reduction(sums, ric)
     return sch
 
 
@@ -56,9 +69,9 @@ def cpu_conv(
         split_axis([largest_divisor(sch, axis, most)], sch, axis)
         for axis, most in ((i, rows), (j, width))
     )
-    _, some = split_axis([math.gcd(tic, 4)], sch, rii)
+    fours, some = split_axis([math.gcd(tic, 4)], sch, rii)
     vectors, v = split_axis([math.gcd(toc, 16)], sch, ci)
-    sch.reorder(co, io, rio, im, jo, rkh, rkw, _, some, jj, vectors, v)
+    sch.reorder(co, io, rio, im, jo, rkh, rkw, fours, some, jj, vectors, v)
     band = sch.fuse(co, io)
     sch.parallel(band)
     sch.reverse_compute_at(sch.get_sblock("Y"), band)
@@ -85,6 +98,57 @@ def largest_divisor(sch: Schedule, loop: LoopRV, most: int) -> int:
     """The largest number up to `most` that divides a loop's length."""
     length = int(sch.get(loop).extent)
     return max(size for size in range(1, most + 1) if length % size == 0)
+
+
+# From convolution/on_the_gpu.
+@checked
+def default_sch(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
+    """Convolution: a row a block, a column a thread, channels in turn."""
+    X, K, Y, _ = conv(oc, ic, n, n, k, k, p, p, s, s)
+    sch = schedule([X, K, Y])
+    if p:
+        sch.compute_inline("PaddedX")
+    c, y, x, *_ = sch.get_loops(sch.get_sblock("Y"))
+    sch.reorder(y, x, c)
+    bind_thread(sch, (y, x), ("blockIdx.x", "threadIdx.x"))
+    return sch
+
+
+# From convolution/on_the_gpu.
+@checked
+def spread_sch(oc: int, ic: int, n: int, k: int, p: int, s: int, groups: int = 64) -> Schedule:
+    """Convolution: as `default_sch`, with a block for each row and each group of channels."""
+    X, K, Y, _ = conv(oc, ic, n, n, k, k, p, p, s, s)
+    sch = schedule([X, K, Y])
+    if p:
+        sch.compute_inline("PaddedX")
+    c, y, x, *_ = sch.get_loops(sch.get_sblock("Y"))
+    group, c = sch.split(c, [min(groups, oc), None])
+    sch.reorder(group, y, x, c)
+    bind_thread(sch, (group, y, x), ("blockIdx.y", "blockIdx.x", "threadIdx.x"))
+    return sch
+
+
+# From convolution/on_the_gpu.
+@checked
+def register_sch(
+    oc: int, ic: int, n: int, k: int, p: int, s: int, channels: int = 8, rows: int = 4
+) -> Schedule:
+    """Convolution: `channels` by `rows` sums a thread, and nothing in shared memory."""
+    X, K, Y, _ = conv(oc, ic, n, n, k, k, p, p, s, s)
+    sch = schedule([X, K, Y])
+    sums = sch.get_sblock("Y")
+    pixels = sch.cache_read(sums, 0, "local")
+    if p:
+        sch.compute_inline("PaddedX")
+    c, y, x, ric, rkh, rkw = sch.get_loops(sums)
+    (group, c), (band, y) = split_axis([channels], sch, c), split_axis([rows], sch, y)
+    sch.reorder(group, band, x, ric, rkh, rkw, c, y)
+    bind_thread(sch, (group, band, x), ("blockIdx.y", "blockIdx.x", "threadIdx.x"))
+    sch.compute_at(pixels, rkw)
+    sch.reverse_compute_at(sch.cache_write(sums, 0, "local"), x)
+    sch.decompose_reduction(sums, ric)
+    return sch
 
 
 # From convolution/tiling.
@@ -143,8 +207,9 @@ def conv_tiled(
     oc: int, ic: int, n: int, k: int, p: int, s: int,
     tile_c: Factors, tile_h: Factors, tile_w: Factors,
     tile_rc: Factors = (1, 1), tile_rh: Factors = (1, 1), tile_rw: Factors = (1, 1),
+    runs: bool = True,
 ) -> Schedule:  # fmt: skip
-    """Convolution; a tile is (virtual threads, threads, elements)."""
+    """Convolution. A tile is (virtual threads, threads, elements), of a round (steps, terms)."""
     for name, tile in (("tile_rh", tile_rh), ("tile_rw", tile_rw)):
         if k % math.prod(tile):
             raise ValueError(f"{name} is {tile}; expected a product that divides k = {k}")
@@ -159,7 +224,7 @@ def conv_tiled(
     for values, copy, rank in ((XL, XX, 3), (KL, KK, 4)):
         sch.compute_at(values, middle)
         sch.compute_at(copy, outer[-1], preserve_unit_loops=True)
-        conv_fetch(sch, copy, rank, [tile[1] for tile in output], runs=True)
+        conv_fetch(sch, copy, rank, [tile[1] for tile in output], runs)
     sch.decompose_reduction(sums, outer[0])
     return sch
 
@@ -178,7 +243,7 @@ def vthread(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
     return conv_tiled(oc, ic, n, k, p, s, (1, 4, 8), (1, 2, 2), (2, 16, 2), tile_rh=(1, k))
 
 
-# From convolution/all_sizes.
+# From convolution/split_sum.
 @checked
 def conv_split(
     oc: int, ic: int, n: int, k: int, p: int, s: int,
@@ -188,7 +253,8 @@ def conv_split(
     """Convolution: `parts` groups of threads share the input channels of one tile.
 
     A thread has `channels` by `rows` sums, a warp `lanes` columns. Along the output
-    channels there are `warps`. A round takes `depth` input channels for each group.
+    channels there are `warps`. A round takes `depth` input channels for each group,
+    and what `stages` rounds take is in shared memory at once.
     """
     if parts < 2:
         raise ValueError(f"parts is {parts}; expected two or more")
@@ -214,7 +280,7 @@ def conv_split(
     return sch
 
 
-# From convolution/all_sizes.
+# From convolution/split_sum.
 def split_loops(sch: Schedule, partial: SBlockRV, sizes: Factors) -> tuple[LoopRV, ...]:
     """Tile partial sums; returns loops of tiles, threads, rounds, kernel columns."""
     channels, rows, warps, lanes = sizes
@@ -229,7 +295,7 @@ def split_loops(sch: Schedule, partial: SBlockRV, sizes: Factors) -> tuple[LoopR
     return bx, lane, rounds, rkw
 
 
-# From convolution/all_sizes.
+# From convolution/split_sum.
 def add_up(sch: Schedule, sums: SBlockRV, tile_loop: LoopRV, threads: Factors) -> None:
     """Add the parts of a tile, by all threads, and write the result."""
     sch.set_scope(sums, 0, "local")
@@ -242,7 +308,7 @@ def add_up(sch: Schedule, sums: SBlockRV, tile_loop: LoopRV, threads: Factors) -
     sch.unroll(part)
 
 
-# From convolution/all_sizes.
+# From convolution/split_sum.
 def channels_last(sch: Schedule, KK: SBlockRV, KL: SBlockRV) -> None:
     """Keep kernels with neighbouring channels side by side, and read four at once."""
     for copy in (KK, KL):

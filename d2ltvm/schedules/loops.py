@@ -36,7 +36,7 @@ def fetch(sch: Schedule, tile: SBlockRV, threads: int, width: int = 1) -> None:
     sch.vectorize(v)
 
 
-# From memory/matmul.
+# From memory/matmul_cublas.
 def pipeline(sch: Schedule, ko: LoopRV, stages: int) -> None:
     """Fetch tiles `stages` - 1 rounds ahead, asynchronously where that exists."""
     sch.annotate(ko, "software_pipeline_stage", [0, 0, stages - 1])

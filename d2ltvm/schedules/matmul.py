@@ -77,6 +77,31 @@ def matmul_shared(n: int, m: int, l: int, nt: int = 32) -> Schedule:
 
 
 # From memory/matmul.
+@checked
+def matmul_registers(
+    n: int, m: int, l: int, lanes: int = 16, each: int = 8, depth: int = 16
+) -> Schedule:
+    """Matrix product: `lanes` by `lanes` threads a block, each with `each` by `each` elements."""
+    sch = schedule(matmul(n, m, l))
+    C, sums, A, B = with_caches(sch, (lanes * each, lanes * each, depth))
+    a, b = (sch.cache_read(C, k, "local") for k in (0, 1))
+    i, j, k = sch.get_loops(C)
+    by, ty, y = split_axis([lanes, each], sch, i)
+    bx, tx, x = split_axis([lanes, each], sch, j)
+    ko, ki = split_axis([depth], sch, k)
+    sch.reorder(by, bx, ty, tx, ko, ki, y, x)
+    thread = sch.fuse(ty, tx)
+    bind_thread(sch, (by, bx, thread), ("blockIdx.y", "blockIdx.x", "threadIdx.x"))
+    sch.reverse_compute_at(sums, thread)
+    for values, tile in ((a, A), (b, B)):
+        sch.compute_at(values, ki)
+        sch.compute_at(tile, ko)
+        fetch(sch, tile, lanes * lanes)
+    sch.decompose_reduction(C, ko)
+    return sch
+
+
+# From memory/matmul_cublas.
 def tile_loops(
     sch: Schedule,
     C: SBlockRV,
@@ -102,7 +127,7 @@ def tile_loops(
     return tx, ko, ki
 
 
-# From memory/matmul.
+# From memory/matmul_cublas.
 @checked
 def matmul_tiled(
     n: int, m: int, l: int,
@@ -135,7 +160,7 @@ def matmul_tiled(
     return sch
 
 
-# From memory/matmul.
+# From memory/matmul_cublas.
 def widen(sch: Schedule, A: SBlockRV, *copies: SBlockRV) -> None:
     """Turn A's tile, so that rows are neighbours, and copy four at once."""
     sch.transform_layout(A, ("write", 0), lambda i, k: (k, i))
@@ -143,15 +168,15 @@ def widen(sch: Schedule, A: SBlockRV, *copies: SBlockRV) -> None:
         sch.vectorize(sch.get_loops(copy)[-1])
 
 
-# From memory/matmul.
+# From memory/matmul_cublas.
 @checked
 def matmul_vthread(n: int, m: int, l: int, **options: Any) -> Schedule:
     """Matrix product: a thread's 8 by 8 elements in four pieces, far apart."""
     pieces = (2, 1, 16, 4)
-    return matmul_tiled(n, m, l, pieces, pieces, wide=True, unroll=True, **options)
+    return matmul_tiled(n, m, l, pieces, pieces, unroll=True, **options)
 
 
-# From memory/matmul.
+# From memory/matmul_cublas.
 @checked
 def matmul_warps(n: int, m: int, l: int, **options: Any) -> Schedule:
     """Matrix product: 128 by 256 a block, 64 by 64 a warp, 16 by 8 a thread."""
@@ -161,7 +186,7 @@ def matmul_warps(n: int, m: int, l: int, **options: Any) -> Schedule:
     )  # fmt: skip
 
 
-# From memory/matmul.
+# From memory/matmul_cpu.
 @checked
 def cpu_matmul(
     n: int,

@@ -22,7 +22,7 @@ def strided(n: int, stride: int, dtype: str = "float32", nt: int = 64) -> Schedu
     return sch
 
 
-# From memory/seeing_memory.
+# From memory/transpose.
 def transpose(n: int, lanes: Factors = (1, 32), shared: bool = True, pad: int = 0) -> Schedule:
     """C = A transposed: blocks of 32 by 32, in which a warp writes `lanes` rows and columns."""
     A = te.placeholder((n, n), name="A")
@@ -49,7 +49,7 @@ def transpose(n: int, lanes: Factors = (1, 32), shared: bool = True, pad: int = 
     return sch
 
 
-# From memory/seeing_memory.
+# From memory/transpose.
 def swizzled(n: int) -> Any:
     """C = A transposed, by way of a tile whose rows are permuted."""
 

@@ -4,3 +4,7 @@ Begin with `devices`, which says where kernels run. `toolchain` finds NVIDIA's c
 packages, `colab` prepares Colab's driver, `doctor` is `python -m d2ltvm doctor`, `environment`
 knows versions that fail together, `threads` counts cores, `chips` has the data sheets.
 """
+
+from d2ltvm import _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)

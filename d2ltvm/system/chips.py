@@ -160,7 +160,7 @@ def table(names: Sequence[str] = tuple(CHIPS)) -> str:
         ("Architecture", lambda c: c.architecture),
         ("Compute capability", lambda c: c.capability),
         ("Multiprocessors (SM)", lambda c: c.sms),
-        ("FP32 lanes an SM", lambda c: c.fp32_lanes),
+        ("FP32 units an SM", lambda c: c.fp32_lanes),
         ("Boost clock (GHz)", lambda c: c.boost_ghz),
         ("Threads an SM", lambda c: c.max_threads),
         ("Registers an SM (KiB)", lambda c: c.registers_kib),

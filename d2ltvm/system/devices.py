@@ -199,7 +199,7 @@ def default_target() -> str:
 def as_target(target: Any = None) -> Any:
     """The TVM target for a short name.
 
-    >>> d2ltvm.as_target("sm_80").arch
+    >>> d2ltvm.system.as_target("sm_80").arch
     'sm_80'
 
     Args:

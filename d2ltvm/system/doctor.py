@@ -268,7 +268,7 @@ def _nvrtc(name: str) -> Check:
     origin = "pip packages" if _from_pip(found["root"]) else found["root"]
     archs = f"{found['archs'][0]} to {found['archs'][-1]}"
     version = ".".join(map(str, found["version"]))
-    return Check(name, "ok", f"{version}, headers from {origin}; cubins for {archs}")
+    return Check(name, "ok", f"{version}, headers from {origin}; makes code for {archs}")
 
 
 def _sass(name: str) -> Check:

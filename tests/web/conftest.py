@@ -10,7 +10,7 @@ from pathlib import Path
 import browser as chromium
 import pytest
 from browser import HTML, WIDE, serving
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # for what these tests share with the others
@@ -67,10 +67,16 @@ def watch(page: Page, faults: list[str]) -> Page:
         if not address.startswith(("http://localhost:", "file://", "data:", "blob:")):
             faults.append(f"{page.url}: request outside: {address}")
 
+    def failed(request: Request) -> None:
+        # A page that is left takes what it was still loading with it, its icon for one. A file that
+        # is not there answers with 404 instead.
+        if request.failure != "net::ERR_ABORTED":
+            faults.append(f"{page.url}: failed: {request.url} {request.failure}")
+
     page.on("console", lambda m: faults.append(f"{page.url}: console.{m.type}: {m.text}"))
     page.on("pageerror", lambda e: faults.append(f"{page.url}: error: {e}"))
     page.on("request", lambda r: request(r.url))
-    page.on("requestfailed", lambda r: faults.append(f"{page.url}: failed: {r.url} {r.failure}"))
+    page.on("requestfailed", failed)
     page.on(
         "response",
         lambda r: faults.append(f"{page.url}: {r.status}: {r.url}") if r.status >= 400 else None,

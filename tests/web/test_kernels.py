@@ -256,7 +256,8 @@ def test_the_roofline_has_what_ran_on_other_pages(page: Page, served: str) -> No
     gpu.locator("button[type=submit]").click()
     page.wait_for_function("() => document.querySelector('[data-gpu]').dataset.state === 'done'")
     cells = gpu.locator("tbody td").all_inner_texts()
-    assert len(cells) == 10 and "—" not in cells
+    assert len(cells) == 10
+    assert cells.index("—") == 9  # no browser asked the H200 for its last one
     gpu.locator(".d2l-forget").click()
     assert gpu.locator("ol li").count() == 0 and "Not measured yet" in said(gpu)
 

@@ -118,7 +118,12 @@ def test_the_theme_is_the_systems_and_then_the_readers(page: Page, disk: str) ->
     assert page.evaluate(theme) == "dark"
     page.locator(".theme-switch-button:visible").first.click()
     assert page.evaluate(theme) == "light"
-    page.reload()
+    # The browser writes what a page remembers a while after the page has asked for it.
+    for _ in range(20):
+        page.reload()
+        if page.evaluate(theme) == "light":
+            break
+        page.wait_for_timeout(100)
     assert page.evaluate(theme) == "light"
 
 

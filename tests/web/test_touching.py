@@ -8,7 +8,7 @@ from typing import Any
 import explore_cases
 import numpy as np
 import pytest
-from browser import HTML
+from browser import HTML, NARROW
 from playwright.sync_api import Locator, Page
 
 from d2ltvm.explore import scripts
@@ -100,6 +100,24 @@ def test_the_keyboard_moves_a_figure_and_the_address_keeps_it(
     assert state(again) == kept
     again.get_by_role("button", name="Start again").click()
     assert state(again) == before
+
+
+# Pixels of the smallest text of a picture, and how far its figure reaches over the page's sides.
+NARROW_FIGURE = """figure => {
+  const picture = figure.querySelector(".d2l-picture svg");
+  const scale = picture.getBoundingClientRect().width / picture.viewBox.baseVal.width;
+  const texts = [...picture.querySelectorAll("text")];
+  const sizes = texts.map(text => scale * parseFloat(getComputedStyle(text).fontSize));
+  const place = figure.getBoundingClientRect();
+  return [Math.min(...sizes), Math.max(-place.left, place.right - innerWidth)];
+}"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_of_a_figure_can_be_read_on_a_phone(name: str, page: Page, site: str) -> None:
+    page.set_viewport_size(NARROW)
+    smallest, over = opened(name, page, site).evaluate(NARROW_FIGURE)
+    assert smallest >= 10 and over <= 0
 
 
 @pytest.mark.parametrize("name", NAMES)

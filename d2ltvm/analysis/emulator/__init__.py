@@ -2,5 +2,5 @@
 
 Begin with `run`: `emulate`. `block` has the threads of a block in step, which is enough for
 schedules; `warpgroups` gives each warpgroup a way of its own through a kernel of
-TMA, barriers and wgmma.
+TMA, barriers and wgmma. `order` knows what PTX says of who has to wait for whom.
 """

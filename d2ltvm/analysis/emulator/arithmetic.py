@@ -19,6 +19,13 @@ Array = npt.NDArray[Any]
 Value = Any  # an int, a NumPy scalar, or an array of shape (threads, lanes of a vector)
 
 
+def spread(value: Value, shape: tuple[int, ...]) -> Array:
+    """NumPy's `broadcast_to`, which takes its time even where there is nothing to do."""
+    if type(value) is np.ndarray and value.shape == shape:
+        return value
+    return np.broadcast_to(value, shape)
+
+
 def divide(a: Value, b: Value) -> Value:
     """C's division: of integers, towards zero.
 

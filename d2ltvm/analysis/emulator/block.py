@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import tvm
 
 from d2ltvm.analysis import accesses
 from d2ltvm.analysis.emulator import arithmetic
 from d2ltvm.analysis.emulator.arithmetic import Array, Value
 
-Node = Any  # a statement or an expression of TVM's
+Node = Any  # a `nodes.Mirror` of a statement or of an expression
 Shape = tuple[int, ...]
 WARP = 32
 SHUFFLES = {  # from what lane, of `width` neighbours, each lane takes a value; else its own
@@ -44,10 +43,12 @@ class Block:
 
     def run(self, node: Node) -> None:
         """Execute a statement."""
-        getattr(self, f"_run_{type(node).__name__}", self._unknown)(node)
+        getattr(self, f"_run_{node.type_name}", self._unknown)(node)
 
     def _unknown(self, node: Node) -> Any:
-        raise NotImplementedError(f"cannot emulate a {type(node).__name__}: {accesses.short(node)}")
+        raise NotImplementedError(
+            f"cannot emulate a {node.type_name}: {accesses.short(node.original)}"
+        )
 
     def _run_SeqStmt(self, node: Node) -> None:
         for part in node.seq:
@@ -61,7 +62,7 @@ class Block:
     def _run_AllocBuffer(self, node: Node) -> None:
         buffer = node.buffer
         size, scope = int(np.prod([int(n) for n in buffer.shape])), buffer.scope()
-        kind, lanes = _element(buffer)
+        kind, lanes = buffer.held
         if scope.startswith("wmma."):
             shape = [len(self.thread), size // 256 * 8]  # a lane's eight elements of each fragment
         else:
@@ -71,7 +72,7 @@ class Block:
         self.memory[hash(buffer)] = memory
 
     def _run_DeclBuffer(self, node: Node) -> None:
-        self.memory[hash(node.buffer)] = self._memory(node.data).view(_element(node.buffer)[0])
+        self.memory[hash(node.buffer)] = self._memory(node.data).view(node.buffer.held[0])
 
     def _run_Bind(self, node: Node) -> None:
         self.values[hash(node.var)] = self._kept(node.value)
@@ -83,7 +84,7 @@ class Block:
 
     def _run_For(self, node: Node) -> None:
         first, many = self._alike(node.min), self._alike(node.extent)
-        rounds = int(np.max(np.broadcast_to(many, self.active.shape)[self.active]))
+        rounds = int(np.max(arithmetic.spread(many, self.active.shape)[self.active]))
         step = 1 if node.step is None else self._alike(node.step)
         for k in range(rounds if step == 1 else -(-rounds // step)):
             self.values[hash(node.loop_var)] = first + k * step
@@ -96,7 +97,7 @@ class Block:
         value = self.value(node)
         if isinstance(value, int):
             return value
-        found = np.broadcast_to(value, self.active.shape)[self.active]
+        found = arithmetic.spread(value, self.active.shape)[self.active]
         return int(found[0]) if (found == found[0]).all() else value
 
     def _run_While(self, node: Node) -> None:
@@ -125,7 +126,7 @@ class Block:
         memory[index] = value
 
     def _run_Evaluate(self, node: Node) -> None:
-        name = operation(node.value)
+        name = node.value.operation
         if name == "tvm_storage_sync" or not name:  # without a name, a value that nobody needs
             return
         if not self.active.all() or len(self.thread) % WARP:
@@ -134,12 +135,12 @@ class Block:
 
     def value(self, node: Node) -> Value:
         """An expression's value for each thread: a number, or (threads, lanes of a vector)."""
-        kind = type(node).__name__
+        kind = node.type_name
         if kind in ("And", "Or"):
             return self._both(node, kind == "And")
         if kind in arithmetic.BINARY:
             result = arithmetic.BINARY[kind](self.value(node.a), self.value(node.b))
-            return result if type(result) is not int else arithmetic.wrapped(result, _dtype(node))
+            return result if type(result) is not int else arithmetic.wrapped(result, node.element)
         if kind == "Call":
             return self._called(node)
         return getattr(self, f"_value_{kind}", self._unknown)(node)
@@ -148,7 +149,7 @@ class Block:
         return int(node.value)
 
     def _value_FloatImm(self, node: Node) -> Value:
-        return np.dtype(_dtype(node)).type(node.value)
+        return np.dtype(node.element).type(node.value)
 
     def _value_Var(self, node: Node) -> Value:
         if hash(node) not in self.values:
@@ -160,7 +161,7 @@ class Block:
         return memory[index].reshape(len(self.thread), -1)
 
     def _value_Ramp(self, node: Node) -> Value:
-        each = np.arange(int(node.lanes), dtype=_dtype(node))
+        each = np.arange(int(node.lanes), dtype=node.element)
         return np.asarray(self.value(node.base)).reshape(-1, 1) + self.value(node.stride) * each
 
     def _value_Broadcast(self, node: Node) -> Value:
@@ -168,12 +169,13 @@ class Block:
 
     def _value_Shuffle(self, node: Node) -> Value:
         vectors = [
-            np.broadcast_to(self.value(v), (len(self.thread), _lanes(v))) for v in node.vectors
+            arithmetic.spread(self.value(v), (len(self.thread), v.lanes_of_type))
+            for v in node.vectors
         ]
         return np.concatenate(vectors, axis=1)[:, [int(k) for k in node.indices]]
 
     def _value_Cast(self, node: Node) -> Value:
-        return arithmetic.cast(self.value(node.value), _dtype(node))
+        return arithmetic.cast(self.value(node.value), node.element)
 
     def _value_Not(self, node: Node) -> Value:
         return np.logical_not(self.value(node.a))
@@ -196,10 +198,10 @@ class Block:
         with self._only(met):
             then = self.value(first)
         with self._only(~met):
-            return np.where(met, then, self.value(second)).astype(_dtype(first), copy=False)
+            return np.where(met, then, self.value(second)).astype(first.element, copy=False)
 
     def _called(self, node: Node) -> Value:
-        name = operation(node)
+        name = node.operation
         if name == "if_then_else":
             return self._choice(*node.args)
         if name == "tvm_warp_activemask":
@@ -207,7 +209,7 @@ class Block:
         if name in SHUFFLES:
             return self._shuffled(SHUFFLES[name], *node.args[1:4])
         if name == "reinterpret":
-            return np.asarray(self.value(node.args[0])).view(_dtype(node))
+            return np.asarray(self.value(node.args[0])).view(node.element)
         if name not in arithmetic.FUNCTIONS:
             return self._unknown(node)
         return arithmetic.call(name, *(self.value(argument) for argument in node.args))
@@ -216,7 +218,7 @@ class Block:
         """What lanes of a warp give each other; from outside of its `width` lanes none comes."""
         if len(self.thread) % WARP:
             raise NotImplementedError(f"a shuffle in a block of {len(self.thread)} threads")
-        values = np.broadcast_to(self.value(value), self.thread.shape)
+        values = arithmetic.spread(self.value(value), self.thread.shape)
         lane, width = self.thread % WARP, int(width)
         other = source(lane, self.value(by))
         inside = other // width == lane // width
@@ -225,7 +227,7 @@ class Block:
     def _place(self, buffer: Node, indices: Node, value: Value = None) -> tuple[Any, Any, Value]:
         """The array behind a buffer, and where in it; of a store, for active threads alone."""
         memory, index = self.memory[hash(buffer)], self.value(indices[0])
-        many, lanes = memory.shape[-1], _element(buffer)[1]
+        many, lanes = memory.shape[-1], buffer.held[1]
         if (
             value is None
             and memory.ndim == 2
@@ -234,15 +236,15 @@ class Block:
         ):
             # A register of each thread.
             return memory, (slice(None), slice(index * lanes, (index + 1) * lanes)), None
-        index = np.broadcast_to(index, (len(self.thread), _lanes(indices[0])))
+        index = arithmetic.spread(index, (len(self.thread), indices[0].lanes_of_type))
         if lanes > 1:  # a buffer of vectors
             index = (index[:, :, None] * lanes + np.arange(lanes)).reshape(len(index), -1)
-        thread = np.broadcast_to(self.thread, index.shape)
-        active = np.broadcast_to(self.active, index.shape)
+        thread = arithmetic.spread(self.thread, index.shape)
+        active = arithmetic.spread(self.active, index.shape)
         if value is None:  # what is not asked for may be out of range
             index = np.where(active, index, 0)
         else:
-            value = np.broadcast_to(value, index.shape)[active]
+            value = arithmetic.spread(value, index.shape)[active]
             index, thread = index[active], thread[active]
         for end in (index.min(initial=0), index.max(initial=0)):
             if not 0 <= end < many:
@@ -256,24 +258,4 @@ class Block:
     def _pointer(self, call: Node) -> tuple[Array, Array]:
         """Array and first element, for each thread, of `tvm_access_ptr`."""
         _, data, offset, *_ = call.args
-        return self._memory(data), np.broadcast_to(self.value(offset), self.thread.shape)
-
-
-def operation(node: Node) -> str:
-    """The name of what an expression calls; '' where it calls nothing."""
-    return str(getattr(getattr(node, "op", None), "name", "").rpartition(".")[2])
-
-
-def _dtype(node: Node) -> str:
-    """NumPy's name for an element of an expression's type."""
-    return str(node.ty.dtype).partition("x")[0]
-
-
-def _element(buffer: Node) -> tuple[str, int]:
-    """NumPy's name for a number in a buffer, and how many of them are an element: its lanes."""
-    kind, _, lanes = str(buffer.dtype).partition("x")
-    return kind, int(lanes or 1)
-
-
-def _lanes(index: Node) -> int:
-    return int(tvm.DataType(str(index.ty.dtype)).lanes)
+        return self._memory(data), arithmetic.spread(self.value(offset), self.thread.shape)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from d2ltvm.analysis.emulator import nodes
 from d2ltvm.analysis.emulator.arithmetic import Array
 from d2ltvm.analysis.emulator.tensorcores import Warps
 from d2ltvm.compiler.kernel import build
@@ -23,7 +24,8 @@ def emulate(sch: Any, *arrays: Array, arch: str = "sm_80") -> None:
     True
 
     Of a schedule, asynchronous copies become ordinary ones. Of a kernel in TIRx they happen, like
-    products, at the worst moment that its barriers allow: see `warpgroups` of this package.
+    products, at the worst moment that its barriers allow: see `warpgroups` of this package. What
+    such a kernel lacks by PTX's rules is named: see `order`.
 
     Args:
         sch: a `tvm.s_tir.Schedule`, or its IRModule; or a kernel of `d2ltvm.hopper`.
@@ -34,8 +36,10 @@ def emulate(sch: Any, *arrays: Array, arch: str = "sm_80") -> None:
         ValueError: the number of arrays, a shape or a dtype is wrong.
         IndexError: the kernel reads or writes outside of an array.
         NotImplementedError: the kernel holds something that is not emulated.
-        warpgroups.SynchronizationError: a kernel in TIRx waits for ever, or ends while copies
+        order.SynchronizationError: a kernel in TIRx waits for ever, or ends while copies
             or products last.
+        order.OrderError: a kernel in TIRx lacks a fence, a barrier or a wait, even if all came in
+            the right order; its results are written before that is raised.
     """
     mod = as_module(sch)
     arch = architecture(mod, "sm_90") if is_tile_kernel(mod) else arch
@@ -65,7 +69,7 @@ def _check(lowered: Lowered, arrays: tuple[Array, ...]) -> None:
 
 def _launch(lowered: Lowered, launch: Launch, named: dict[str, Array]) -> None:
     """Run all blocks of a launch, on arrays by the names of parameters and temporaries."""
-    function = lowered.device_functions[launch.name]
+    function = nodes.mirror(lowered.device_functions[launch.name])
     for block in itertools.product(*map(range, launch.grid)):
         memory = {
             hash(param): named[name].reshape(-1)

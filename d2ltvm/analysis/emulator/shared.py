@@ -6,21 +6,30 @@ Whatever is asynchronous happens at the worst moment that the kernel allows: see
 import contextvars
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import greenlet
 import numpy as np
 
 from d2ltvm import layouts
 from d2ltvm.analysis.emulator.arithmetic import Array
+from d2ltvm.analysis.emulator.order import (
+    ALL,
+    NEVER,
+    PLAIN,
+    WORD,
+    Known,
+    Lane,
+    Lanes,
+    Order,
+    Shadow,
+    SynchronizationError,
+)
 from d2ltvm.compiler.launches import TensorMap
 
 Ready = Callable[[], bool]
 Corner = tuple[int, ...]
 Copy = tuple[Array, Array, Array]  # an array, elements of it, what is to come there
-
-
-class SynchronizationError(RuntimeError):
-    """Warpgroups wait for what never comes, or a kernel ends before its copies have."""
 
 
 class Turns:
@@ -36,9 +45,9 @@ class Turns:
     def __init__(self, many: int, deliver: Ready) -> None:
         self.many, self._deliver = many, deliver
         # None for those that have ended.
-        self._waits: list[tuple[Ready, str] | None] = [(lambda: True, "its start")] * many
+        self._waits: list[tuple[Ready, object] | None] = [(lambda: True, "its start")] * many
 
-    def wait(self, k: int, ready: Ready, what: str) -> None:
+    def wait(self, k: int, ready: Ready, what: object) -> None:
         """Of function `k`: let others run until `ready()`."""
         self._waits[k] = ready, what
         greenlet.getcurrent().parent.switch()
@@ -68,7 +77,11 @@ class Barrier:
 
     def __init__(self, count: int) -> None:
         self.count = self.missing = count
-        self.nbytes, self.phase = 0, 0
+        self.nbytes, self.ended = 0, 0  # how many phases have
+
+    @property
+    def phase(self) -> int:
+        return self.ended % 2
 
     def arrive(self, many: int) -> None:
         self.missing -= many
@@ -82,7 +95,24 @@ class Barrier:
 
     def _turn(self) -> None:
         if self.missing == self.nbytes == 0:
-            self.missing, self.phase = self.count, self.phase ^ 1
+            self.missing, self.ended = self.count, self.ended + 1
+
+
+class Awaited(NamedTuple):
+    """What somebody waits for at a barrier, in words: what it lacks, when that is looked at."""
+
+    barrier: Barrier
+    address: int
+    parity: int
+
+    def __str__(self) -> str:
+        barrier, lacks = self.barrier, []
+        if barrier.missing:
+            lacks.append(f"{barrier.missing} of {barrier.count} arrivals")
+        if barrier.nbytes:
+            expects = "" if barrier.nbytes > 0 else "expect_tx of "
+            lacks.append(f"{expects}{abs(barrier.nbytes)} bytes")
+        return f"barrier {self.address}, parity {self.parity} (missing: {', '.join(lacks)})"
 
 
 class Counter:
@@ -97,6 +127,20 @@ class Counter:
         return before
 
 
+class Parts:
+    """What blocks that compute parts of one tile share: how many have written their sums, by tile.
+
+    A counter is zero again when each has gone on, as in CUDA behind twice as many parts.
+    """
+
+    def __init__(self) -> None:
+        self.done: dict[int, int] = {}
+
+    def count(self, tile: int, parts: int) -> None:
+        """One more has come, or gone on."""
+        self.done[tile] = (self.done.get(tile, 0) + 1) % (2 * parts)
+
+
 class Shared:
     """What the warpgroups of a block share: memory, barriers, TMA, and a counter of all blocks."""
 
@@ -107,12 +151,21 @@ class Shared:
         arrays: Mapping[str, Array],
         counter: Counter | None = None,
         dependent: bool = False,
+        parts: Parts | None = None,
+        order: Order | None = None,
     ) -> None:
         self.counter, self.dependent = counter or Counter(), dependent
+        self.parts, self.order = parts or Parts(), order or Order(1)
+        self.shadow = Shadow(self.order, nbytes)
+        self.syncs = [self.order.nothing(), self.order.nothing()]  # of the block, in turns
         self.memory = np.full(-(-nbytes // 8) * 8, 0xFF, np.uint8)  # NaN, as any kind of float
         self.maps, self.arrays = maps, arrays
         self.barriers: dict[int, Barrier] = {}  # by their bytes
         self.synced: dict[int, int] = {}
+        self.cluster: list[Shared] = [self]  # of the blocks of its cluster, in their order
+        self.lanes: list[Lanes] = []  # of its warpgroups
+        self.named: dict[int, Lanes] = {}  # who has used a named barrier
+        self.visits: list[tuple[int, int]] = []  # arrivals from elsewhere: which thread, and when
         self.copies: deque[tuple[list[Copy], Callable[[], None]]] = deque()
         self.clock = 0
 
@@ -121,13 +174,78 @@ class Shared:
         self.clock += 1000
         return np.uint64(self.clock)
 
-    def fetch(self, address: int, name: str, corner: Corner, barrier: Barrier) -> None:
-        """Begin to copy a box: its place holds NaN until it comes."""
+    def fetch(
+        self,
+        address: int,
+        name: str,
+        corner: Corner,
+        barrier: Barrier,
+        known: Known | None = None,
+    ) -> None:
+        """Begin to copy a box: its place holds NaN until it comes. Who asks knows so much."""
         view, places, tensor, shape = self._box(address, name)
+        steps = self.maps[name].steps or (1,) * len(shape)
+        whole = [(size - 1) * step + 1 for size, step in zip(shape, steps, strict=True)]
+        values = layouts.box(tensor, corner, whole)[tuple(slice(None, None, k) for k in steps)]
+        self._begin(view, places, values, barrier, self._overwritten(address, values, known))
+
+    def walk(
+        self,
+        address: int,
+        name: str,
+        corner: Corner,
+        tap: tuple[int, int],
+        barrier: Barrier,
+        known: Known | None = None,
+    ) -> None:
+        """Begin to copy pixels of images, in TMA's im2col mode, `tap` rows and columns further."""
+        walk = self.maps[name].walk
+        if walk is None:
+            raise SynchronizationError(f"{name} is no map for im2col mode")
+        view, places, tensor, _ = self._box(address, name)
+        values = layouts.im2col(tensor.reshape(-1), walk, corner, tap)
+        self._begin(view, places, values, barrier, self._overwritten(address, values, known))
+
+    def _overwritten(self, address: int, values: Array, known: Known | None) -> int:
+        """The record of a copy that begins. A swizzle stays within the bytes of its box."""
+        record = self.order.new_record([0], NEVER)
+        words = slice(address // WORD, (address + values.nbytes) // WORD)
+        if known is not None:
+            self.shadow.written_by_copy(known, words, record)
+        return record
+
+    def _begin(
+        self, view: Array, places: Array, values: Array, barrier: Barrier, record: int
+    ) -> None:
         view[places] = np.nan
-        values = layouts.box(tensor, corner, shape)
         copy = view, places, values.reshape(-1)
-        self.copies.append(([copy], lambda: barrier.come(values.nbytes)))
+        self.order.agent[record] = self.order.of(barrier).copies
+
+        def tell() -> None:
+            self.order.time[record] = barrier.ended + 1  # the phase in which its bytes count
+            barrier.come(values.nbytes)
+            self.settle(barrier)
+
+        self.copies.append(([copy], tell))
+
+    def name_sync(self, number: int, lanes: Lanes) -> None:
+        """A warpgroup syncs by a barrier that has a number; others must not use the same one."""
+        if self.named.setdefault(number, lanes) is not lanes or number == 0:
+            self.order.fault(
+                f"barrier {number} of the block is used by others, too; missing: one of its own"
+            )
+
+    def end(self) -> None:
+        """All its threads have ended: then nobody may use its memory any more."""
+        known = np.max([lanes.tell(ALL)[PLAIN] for lanes in self.lanes], axis=0)
+        if any(known[thread] < when for thread, when in self.visits):
+            self.order.fault(
+                "a block ends while others may arrive at its barriers; missing: a cluster's sync"
+            )
+
+    def settle(self, barrier: Barrier) -> None:
+        """Who waits for a phase that has just ended knows what came before."""
+        self.order.of(barrier).settle(barrier.ended)
 
     def deliver(self) -> bool:
         """Let the oldest copy arrive; False where none is under way."""
@@ -138,6 +256,12 @@ class Shared:
             view[places] = values
         tell()
         return True
+
+    def begin_store(self, address: int, name: str, lanes: Lanes, lane: Lane, record: int) -> None:
+        """A thread asks TMA to copy a box to its tensor: what is there has to be ready."""
+        view, places, *_ = self._box(address, name)
+        words = slice(address // WORD, (address + len(places) * view.itemsize) // WORD)
+        self.shadow.read_by_store(lanes, lane, words, record)
 
     def store(self, address: int, name: str, corner: Corner) -> None:
         """Copy a box to its tensor."""
@@ -151,6 +275,7 @@ class Shared:
             raise NotImplementedError(f"TMA's map of {box.tensor}: {box}")
         view = self.memory.view(box.dtype)
         at = address + np.arange(int(np.prod(box.box))) * view.itemsize
-        if box.swizzled:  # of an address, bits 7 to 9 change bits 4 to 6
-            at ^= (at >> 7 & 7) << 4
-        return view, at // view.itemsize, self.arrays[box.tensor].reshape(box.shape), box.box
+        if box.swizzled:
+            at = layouts.swizzle(at, box.swizzled)
+        tensor = self.arrays[box.tensor]
+        return view, at // view.itemsize, tensor if box.walk else tensor.reshape(box.shape), box.box

@@ -13,12 +13,14 @@ class Warps(Block):
     # Registers of fragments: (warps, lanes, elements), with a view of a thread's row of them.
 
     def _registers(self, data: Node, first: Node, many: int) -> Array:
+        return self._columns(data, int(np.max(self.value(first))), many)
+
+    def _columns(self, data: Node, first: int, many: int) -> Array:
         rows = self._memory(data)
-        first = int(np.max(self.value(first)))
         return rows.reshape(-1, 32, rows.shape[1])[:, :, first : first + many]
 
     def _fragment(self, data: Node, index: Node) -> Array:
-        return self._registers(data, index * 8, 8)
+        return self._columns(data, 8 * int(np.max(self.value(index))), 8)
 
     def _matrices(self, pointer: Node, stride: Node, layout: Node) -> tuple[Array, Array]:
         """Array and elements of a 16 by 16 matrix for each warp."""

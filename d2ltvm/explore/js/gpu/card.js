@@ -63,7 +63,7 @@ function recorded(shown) {
   const rows = [{ label: shown.against, record: shown.againstRecord }, ...shown.variants.map((label, k) => ({ label: label || shown.title, record: shown.records[k] }))];
   const known = rows.filter(({ record }) => record);
   const first = known[0] && known[0].record;
-  if (!first) return "The book has no record of this kernel; yours will be the first.";
+  if (!first) return "This card has no record to compare with.";
   const sizes = [...new Set(known.map(({ record }) => record && record.size))];
   const each = known.map(({ label, record }) => {
     const size = sizes.length > 1 && record ? ` (${record.size})` : "";

@@ -3,7 +3,7 @@ import { element, escaped, rounded } from "../ui/markup.js";
 import { speed } from "./units.js";
 
 /**
- * @typedef {{device: string, copy: number, rate: number, launch: number, alone: number}} Theirs
+ * @typedef {{device: string, copy: number, rate: number, launch: number}} Theirs
  */
 
 /**
@@ -41,7 +41,7 @@ export function table(theirs, yours) {
     ["Multiply-adds, float32", yours && speed(yours.rate, "GFLOPS"), speed(theirs.rate, "GFLOPS")],
     ["Operations for a byte", yours && rounded(yours.rate / yours.copy), rounded(theirs.rate / theirs.copy)],
     ["A launch among others", yours && micro(yours.launch), micro(theirs.launch)],
-    ["A launch by itself", yours && micro(yours.alone), micro(theirs.alone)],
+    ["A launch, until the answer", yours && micro(yours.alone), null], // no browser asked the H200
   ];
   const head = ["Ceiling", "Yours", `The book’s ${theirs.device}`].map((text) => element("th", { scope: "col" }, escaped(text)));
   const body = rows.map(([name, ...values]) =>

@@ -1,0 +1,311 @@
+"""`python -m d2ltvm bench --set layers`, or products: kernels for any shape beside the library's.
+
+What is measured is kept in a file after each case, so that a run that was cut off goes on from
+there.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import os
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from d2ltvm.bench import libraries
+from d2ltvm.bench.contenders import Array, Run
+from d2ltvm.bench.hopper_layers import BOTH, on_hopper
+from d2ltvm.bench.measurement import Clock, as_clocks, legends
+from d2ltvm.bench.progress import progress
+from d2ltvm.bench.records import software
+from d2ltvm.bench.sets import Case, layers, products
+from d2ltvm.bench.timing import Timing, time_together
+from d2ltvm.compiler.verify import WrongResultError, compare
+from d2ltvm.errors import MissingError
+from d2ltvm.hopper.any_layer import Layer, any_layer
+from d2ltvm.system import devices
+
+SETS: dict[str, Callable[[], list[Case]]] = {"layers": layers, "products": products}
+LIBRARY, OURS = "library", "TVM"
+PERIOD = 2**22 - 3  # a prime number: random data is repeated behind so many
+PLACES = 64  # pixels of a result that are compared with float64
+
+
+def torch_sides(case: Case, x: Array, w: Array) -> Run:
+    """The library's contender: cuDNN in its benchmark mode, channels last, or cuBLAS."""
+    torch = libraries.torch_cuda()
+    c = case.conv
+    if case.transposed is not None:
+        a = torch.from_numpy(x.reshape(c.batch, c.ic)).cuda()
+        b = torch.from_numpy(w.reshape(w.shape[1:])).cuda()
+        b = b.T if case.transposed else b
+        z = torch.empty(c.batch, c.oc, dtype=a.dtype, device="cuda")
+        return lambda: torch.matmul(a, b, out=z)
+    cudnn = torch.backends.cudnn
+    cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32 = True, 0, False
+    images = torch.from_numpy(x).cuda().permute(0, 3, 1, 2)
+    weights = torch.from_numpy(w.reshape(*c.kernel, c.oc, c.ic)).cuda().permute(2, 3, 0, 1)
+    weights = weights.contiguous(memory_format=torch.channels_last)
+    # The search goes by the clock, and the first kernels of a process are slow to load. So it is
+    # rehearsed on images that are one row higher.
+    higher = torch.nn.functional.pad(images, (0, 0, 0, 1))
+    for given in (higher, images, images):
+        torch.nn.functional.conv2d(given, weights, None, c.stride, c.pad, c.dilation)
+    return lambda: torch.nn.functional.conv2d(images, weights, None, c.stride, c.pad, c.dilation)
+
+
+def by_model(case: Case) -> Layer:
+    """How a case is run, by the model of `hopper.any_model`."""
+    return any_layer(case.conv, case.transposed is not False)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where kernels run, and what runs beside them. By default a Hopper with its libraries.
+
+    Attributes:
+        build: function of a kernel that returns what `d2ltvm.build` does.
+        library: function of a case, images and weights that returns the library's run.
+        device: function that says what GPU it is.
+        choose: function of a case that returns how it is run: by the model, or `tuning.tune`.
+    """
+
+    build: Callable[[Any], Any] = on_hopper
+    library: Callable[[Case, Array, Array], Run] = torch_sides
+    device: Callable[[], dict[str, str]] = devices.describe_device
+    choose: Callable[[Case], Layer] = by_model
+
+
+HOPPER = Setting()
+
+
+def data(case: Case) -> tuple[Array, Array]:
+    """Random images (batch, h, w, ic) and weights (taps, oc, ic), or (1, ic, oc), in float16.
+
+    >>> [array.shape for array in data(layers()[1])]
+    [(1, 56, 56, 64), (1, 64, 64)]
+    """
+    c = case.conv
+    rng = np.random.default_rng(0)
+
+    def some(shape: tuple[int, ...], scale: float = 1.0) -> Array:
+        size = math.prod(shape)
+        values = rng.standard_normal(min(size, PERIOD), "float32") * np.float32(scale)
+        return np.resize(values.astype("float16"), shape)
+
+    w_shape = (1, c.ic, c.oc) if case.transposed is False else (c.taps, c.oc, c.ic)
+    return some((c.batch, *c.size, c.ic)), some(w_shape, (c.ic * c.taps) ** -0.5)
+
+
+def exact(case: Case, x: Array, w: Array, places: Array) -> tuple[Array, Array]:
+    """Results at some pixels, and the sums of the magnitudes added up there, in float64.
+
+    Args:
+        case, x, w: as `data` makes them.
+        places: of pixels, as integers: those of all images are numbered one behind the other.
+    """
+    c = case.conv
+    high, wide = c.out
+    weights = w.astype("float64")
+    if case.transposed is False:
+        weights = weights.transpose(0, 2, 1)
+    image, row, column = places // (high * wide), places // wide % high, places % wide
+    want = np.zeros((len(places), c.oc))
+    most = np.zeros_like(want)
+    for tap in range(c.taps):
+        y = row * c.stride[0] - c.pad[0] + tap // c.kernel[1] * c.dilation[0]
+        z = column * c.stride[1] - c.pad[1] + tap % c.kernel[1] * c.dilation[1]
+        inside = (y >= 0) & (y < c.size[0]) & (z >= 0) & (z < c.size[1])
+        pixels = x[image, np.where(inside, y, 0), np.where(inside, z, 0)].astype("float64")
+        pixels[~inside] = 0
+        want += pixels @ weights[tap].T
+        most += np.abs(pixels) @ np.abs(weights[tap]).T
+    return want, most
+
+
+def sides(case: Case, setting: Setting = HOPPER) -> dict[str, Run]:
+    """Functions that compute a case once, by legend: the library's, and ours, which is checked.
+
+    Raises:
+        WrongResultError: ours is wrong.
+        MissingError: there is no Hopper, or no PyTorch.
+    """
+    x, w = data(case)
+    run, result = ours(setting.choose(case), x, w, setting)
+    y = result().reshape(case.conv.pixels, case.conv.oc)
+    rng = np.random.default_rng(1)
+    ends = [0, 1, len(y) // 2, len(y) - 2, len(y) - 1]
+    places = np.unique([*np.clip(ends, 0, len(y) - 1), *rng.integers(0, len(y), PLACES)])
+    want, most = exact(case, x, w, places)
+    compare("Y", y[places], want, most, terms=2 * case.conv.ic * case.conv.taps, sums="float32")
+    return {LIBRARY: setting.library(case, x, w), OURS: run}
+
+
+def ours(layer: Layer, x: Array, w: Array, setting: Setting) -> tuple[Run, Callable[[], Array]]:
+    """A function that computes a layer, copies included, and one that returns what it computed."""
+    kernel = setting.build(layer.kernel())
+    images = np.full(layer.images, np.nan, "float16") if layer.copies else x
+    partials = [np.full(layer.partials, np.nan, "float32")] if layer.partials else []
+    y = np.full((layer.conv.batch, *layer.conv.out, layer.conv.oc), np.nan, "float16")
+    tensors = kernel.upload([images, layer.weights(w), *partials, y])
+    launches = [kernel.bind(*tensors)]
+    if layer.copies:
+        copy = setting.build(layer.copy())
+        launches.insert(0, copy.bind(*copy.upload([x]), tensors[0]))
+
+    def run() -> None:
+        for launch in launches:
+            launch()
+
+    run()
+    return run, lambda: np.asarray(tensors[-1].numpy())
+
+
+def run_set(
+    cases: Sequence[Case],
+    path: Path,
+    clock: Clock = "burst",
+    setting: Setting = HOPPER,
+    show: Callable[[int, int, str], None] = progress,
+) -> dict[str, Any]:
+    """Measure what a file does not have yet, and keep each result in it.
+
+    Returns:
+        What the file holds: device, software, and by the titles of cases what was measured.
+
+    Raises:
+        ValueError: the file is of another device, or other versions, or no such file.
+    """
+    kept = _kept(path, setting.device())
+    for done, case in enumerate(cases):
+        show(done, len(cases), case.title)
+        if "error" not in kept["cases"].get(case.title, {"error": "not yet"}) and not missing(
+            kept["cases"][case.title], clock
+        ):
+            continue
+        try:
+            found = entry(time_together(sides(case, setting), clock), clock)
+        except WrongResultError as error:
+            found = {"error": str(error)}
+        kept["cases"][case.title] = {**kept["cases"].get(case.title, {}), **found}
+        if "error" not in found:
+            kept["cases"][case.title].pop("error", None)
+        _keep(path, kept)
+    show(len(cases), len(cases), "")
+    return kept
+
+
+def missing(found: Mapping[str, Any], clock: Clock) -> bool:
+    """Whether what was found lacks a clock."""
+    return any(one not in found for one in as_clocks(clock))
+
+
+def entry(times: Mapping[str, Timing], clock: Clock) -> dict[str, Any]:
+    """What is kept of a case: by clock, microseconds of both sides, their spread, the ratio."""
+    found: dict[str, Any] = {}
+    for k, one in enumerate(as_clocks(clock)):
+        both = {name: times[legends(name, clock)[k]] for name in (LIBRARY, OURS)}
+        found[one] = {
+            **{name: _us(t.median) for name, t in both.items()},
+            "spread": {name: [_us(t.low), _us(t.high)] for name, t in both.items()},
+            "ratio": float(f"{both[LIBRARY].median / both[OURS].median:.4g}"),
+        }
+    return found
+
+
+def _us(seconds: float) -> float:
+    return float(f"{seconds * 1e6:.5g}")
+
+
+def _kept(path: Path, device: dict[str, str]) -> dict[str, Any]:
+    """What a file holds, or the beginning of a new one."""
+    here = {"device": device, "software": software()}
+    if not path.exists():
+        return {**here, "date": datetime.date.today().isoformat(), "cases": {}}
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text())
+        there = {name: kept[name] for name in here}
+        kept["cases"].items()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{path} is no file of this command; expected another one") from None
+    if there != here:
+        raise ValueError(
+            f"{path} was measured on {there['device'].get('name')} with {there['software']}; "
+            "expected another file, by --to"
+        )
+    return kept
+
+
+def _keep(path: Path, kept: Mapping[str, Any]) -> None:
+    """Write a file whole, or not at all."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial.write_text(json.dumps(kept, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    partial.replace(path)
+
+
+def summary(cases: Mapping[str, Any], clock: str) -> str:
+    """The geometric mean of ratios, how many reach 0.95, and the worst."""
+    ratios = {title: found[clock]["ratio"] for title, found in cases.items() if clock in found}
+    if not ratios:
+        return f"{clock}: nothing was measured"
+    mean = statistics.geometric_mean(ratios.values())
+    behind = sorted((r, title) for title, r in ratios.items() if r < 0.95)
+    lines = [
+        f"{clock}: geometric mean {mean:.3f} of {len(ratios)}; {len(behind)} are under 0.95"
+        + ("," * bool(behind)) + (" the slowest:" if behind else "")
+    ]  # fmt: skip
+    return "\n".join([*lines, *(f"  {ratio:.2f}  {title}" for ratio, title in behind[:10])])
+
+
+def table(kept: Mapping[str, Any], titles: Sequence[str], clock: Clock) -> str:
+    """What was measured, as text, with what it was measured on below."""
+    clocks = as_clocks(clock)
+    lines = [f"{'':80}" + "".join(f"{one:>29}" for one in clocks)] if len(clocks) > 1 else []
+    lines.append(f"{'case':80}" + f"{'library, µs':>12}{'TVM, µs':>10}{'ratio':>7}" * len(clocks))
+    for title in titles:
+        found = kept["cases"].get(title, {})
+        if "error" in found:
+            lines.append(f"{title:80}  {found['error']}")
+            continue
+        cells = (found.get(one) for one in clocks)
+        lines.append(f"{title:80}" + "".join(map(_cells, cells)))
+    lines += ["", *(summary(kept["cases"], one) for one in clocks)]
+    return "\n".join([*lines, f"{kept['device'].get('name')}, {kept['date']}"])
+
+
+def _cells(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return " " * 29
+    return f"{found[LIBRARY]:>12,.1f}{found[OURS]:>10,.1f}{found['ratio']:>7.2f}"
+
+
+def tuned() -> Setting:
+    """As `HOPPER`, with plans that were measured."""
+    from d2ltvm.bench.tuning import tune
+
+    return Setting(choose=lambda case: tune(case.conv, case.transposed is not False))
+
+
+def main(options: argparse.Namespace) -> int:
+    """`python -m d2ltvm bench --set …`. Returns the exit status: 1 where a case is wrong."""
+    clock: Clock = BOTH if options.clock == "both" else options.clock
+    path = Path(options.to or f"bench-{options.set}.json")
+    cases = SETS[options.set]()
+    try:
+        devices.need_hopper()
+        kept = run_set(cases, path, clock, tuned() if options.tune else HOPPER)
+    except (MissingError, ValueError) as error:
+        print(f"python -m d2ltvm bench: {error}", file=sys.stderr)
+        return 1
+    titles = [case.title for case in cases]
+    if options.json:
+        print(json.dumps(kept, indent=2, allow_nan=False, ensure_ascii=False))
+    else:
+        print(table(kept, titles, clock))
+    return int(any("error" in kept["cases"].get(title, {}) for title in titles))

@@ -1,0 +1,201 @@
+"""Layers of real networks, and products, by which kernels for any shape are judged.
+
+`layers()` and `products()` are the sets that `python -m d2ltvm bench --set` runs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from d2ltvm.hopper.any_conv import Conv
+from d2ltvm.layouts import Pair
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer or a product of a set.
+
+    >>> layers()[0].title
+    'ResNet-50, 1 image: 7 x 7, 3 to 64, 224 x 224, stride 2'
+
+    Attributes:
+        network: where it comes from.
+        conv: its sizes; of a product, rows are images of one pixel.
+        transposed: of a product: whether the second matrix is given as its transpose.
+    """
+
+    network: str
+    conv: Conv
+    transposed: bool | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is, in a line; titles of a set differ."""
+        c = self.conv
+        if self.transposed is not None:
+            b = "Bᵀ" if self.transposed else "B"
+            return f"{self.network}: {c.batch} x {c.oc} x {c.ic}, A {b}"
+        images = f"{c.batch} image" + "s" * (c.batch > 1)
+        text = f"{self.network}, {images}: {by(c.kernel)}, {c.ic} to {c.oc}, {by(c.size)}"
+        if c.stride != (1, 1):
+            text += f", stride {both(c.stride)}"
+        if c.dilation != (1, 1):
+            text += f", dilation {both(c.dilation)}"
+        same = tuple(d * (k - 1) // 2 for d, k in zip(c.dilation, c.kernel, strict=True))
+        return text if c.pad == same else text + f", padding {both(c.pad)}"
+
+
+def by(pair: Pair) -> str:
+    """Two sizes.
+
+    >>> by((3, 5))
+    '3 x 5'
+    """
+    return f"{pair[0]} x {pair[1]}"
+
+
+def both(pair: Pair) -> str:
+    """One size where both are the same.
+
+    >>> both((2, 2)), both((2, 1))
+    ('2', '2 x 1')
+    """
+    return str(pair[0]) if pair[0] == pair[1] else by(pair)
+
+
+def conv(
+    batch: int,
+    size: int | Pair,
+    ic: int,
+    oc: int,
+    kernel: int | Pair = 3,
+    stride: int | Pair = 1,
+    dilation: int = 1,
+    pad: int | Pair | None = None,
+) -> Conv:
+    """Sizes of a layer, whose padding keeps the size of an image unless it is given.
+
+    >>> conv(1, 56, 64, 128, stride=2).out
+    (28, 28)
+    """
+
+    def pair(value: int | Pair) -> Pair:
+        return value if isinstance(value, tuple) else (value, value)
+
+    kernel, far = pair(kernel), pair(dilation)
+    same = (far[0] * (kernel[0] - 1) // 2, far[1] * (kernel[1] - 1) // 2)
+    return Conv(
+        batch, pair(size), ic, oc, kernel, same if pad is None else pair(pad), pair(stride), far
+    )
+
+
+# Of ResNet-50, by size, channels in and out, kernel and stride: each of its layers, and the first.
+# Source: He et al., Deep Residual Learning for Image Recognition, table 1; strides at 3 x 3.
+RESNET_50 = (
+    (224, 3, 64, 7, 2),
+    (56, 64, 64, 1, 1),
+    (56, 64, 64, 3, 1),
+    (56, 64, 256, 1, 1),
+    (56, 256, 128, 1, 1),
+    (56, 128, 128, 3, 2),
+    (56, 256, 512, 1, 2),
+    (28, 128, 128, 3, 1),
+    (28, 512, 128, 1, 1),
+    (28, 256, 256, 3, 2),
+    (14, 256, 256, 3, 1),
+    (14, 256, 1024, 1, 1),
+    (14, 1024, 256, 1, 1),
+    (14, 512, 512, 3, 2),
+    (14, 1024, 2048, 1, 2),
+    (7, 512, 512, 3, 1),
+    (7, 512, 2048, 1, 1),
+    (7, 2048, 512, 1, 1),
+)
+OFTEN = (0, 2, 3, 5, 6, 7, 10, 15)  # of these, for more images
+
+
+def layers() -> list[Case]:
+    """The set of layers."""
+    return list(_layers())
+
+
+def _layers() -> Iterator[Case]:
+    for n, ic, oc, k, s in RESNET_50:
+        yield Case("ResNet-50", conv(1, n, ic, oc, k, s))
+    for batch in (8, 32, 256):
+        for n, ic, oc, k, s in (RESNET_50[i] for i in OFTEN):
+            yield Case("ResNet-50", conv(batch, n, ic, oc, k, s))
+    for n, ic, oc, s in ((56, 64, 64, 1), (56, 64, 128, 2), (28, 128, 256, 2), (7, 512, 512, 1)):
+        yield Case("ResNet-18", conv(16, n, ic, oc, 3, s))
+    for n, ic, oc in ((224, 3, 64), (224, 64, 64), (112, 128, 128), (56, 256, 256), (28, 512, 512)):
+        yield Case("VGG-16", conv(16, n, ic, oc))
+    yield Case("ResNet-101", conv(8, (25, 38), 1024, 256, 1))
+    # Source: Szegedy et al., Rethinking the Inception Architecture for Computer Vision.
+    yield Case("Inception-v3", conv(32, 149, 32, 32, pad=0))
+    yield Case("Inception-v3", conv(32, 73, 80, 192, pad=0))
+    yield Case("Inception-v3", conv(32, 35, 48, 64, 5))
+    yield Case("Inception-v3", conv(32, 35, 288, 384, stride=2, pad=0))
+    yield Case("Inception-v3", conv(32, 17, 128, 128, (1, 7)))
+    yield Case("Inception-v3", conv(32, 17, 192, 192, (7, 1)))
+    yield Case("Inception-v3", conv(32, 17, 768, 192, 1))
+    yield Case("Inception-v3", conv(32, 8, 448, 384))
+    for n, ic, oc in ((112, 32, 16), (112, 16, 96), (56, 144, 24), (14, 576, 160), (7, 320, 1280)):
+        yield Case("MobileNetV2", conv(32, n, ic, oc, 1))
+    for n, ic, oc in ((28, 40, 240), (14, 672, 112), (7, 1152, 192)):
+        yield Case("EfficientNet-B0", conv(32, n, ic, oc, 1))
+    yield Case("ConvNeXt-T", conv(32, 224, 3, 96, 4, 4, pad=0))
+    for n, c in ((56, 96), (28, 192), (14, 384)):
+        yield Case("ConvNeXt-T", conv(32, n, c, 2 * c, 2, 2, pad=0))
+    yield Case("ConvNeXt-T", conv(32, 56, 96, 384, 1))
+    # Source: Rombach et al., High-Resolution Image Synthesis with Latent Diffusion Models.
+    for batch in (2, 8):
+        for n, ic, oc in ((64, 320, 320), (32, 640, 640), (16, 1280, 1280), (8, 1280, 1280)):
+            yield Case("Diffusion U-Net", conv(batch, n, ic, oc))
+    yield Case("Diffusion U-Net", conv(2, 64, 960, 320))
+    yield Case("Diffusion U-Net", conv(2, 16, 2560, 1280))
+    yield Case("Diffusion U-Net", conv(2, 32, 1920, 640, 1))
+    yield Case("Diffusion U-Net", conv(2, 64, 320, 320, stride=2))
+    yield Case("Diffusion U-Net", conv(2, 64, 4, 320))
+    yield Case("Diffusion U-Net", conv(2, 64, 320, 4))
+    for n, c in ((64, 512), (128, 512), (256, 256), (512, 128)):
+        yield Case("VAE decoder", conv(1, n, c, c))
+    yield Case("VAE decoder", conv(1, 512, 128, 3))
+    for size in ((100, 152), (50, 76), (25, 38), (13, 19), (7, 10)):
+        yield Case("RetinaNet", conv(2, size, 256, 256))
+    yield Case("YOLOv5", conv(8, 640, 3, 32, 6, 2, pad=2))
+    yield Case("YOLOv5", conv(8, 320, 32, 64, 3, 2))
+    yield Case("YOLOv5", conv(8, 80, 128, 128))
+    yield Case("DeepLab", conv(4, 65, 512, 512, dilation=2))
+    yield Case("DeepLab", conv(4, 65, 512, 512, dilation=4))
+    yield Case("DeepLab", conv(4, 65, 2048, 256, dilation=12))
+    yield Case("text lines", conv(16, (32, 256), 64, 128, (3, 5), (2, 1)))
+    yield Case("sound", conv(16, (1, 3000), 384, 384, (1, 3), (1, 2), pad=(0, 1)))
+
+
+def product(n: int, m: int, l: int) -> Conv:
+    """The product of (n, l) and (l, m) as a convolution: a row is an image of one pixel."""
+    return Conv(n, (1, 1), l, m)
+
+
+def products() -> list[Case]:
+    """The set of products."""
+    cases = [
+        Case("Llama 7B", product(rows, m, l), True)
+        for rows in (1, 4, 16, 64, 256, 1024, 4096)
+        for m, l in ((4096, 4096), (11008, 4096), (4096, 11008))
+    ]
+    cases += [Case("Llama 70B", product(rows, 28672, 8192), True) for rows in (1, 16, 8192)]
+    cases += [Case("GPT-2", product(1024, m, l), False) for m, l in ((2304, 768), (768, 3072))]
+    cases += [Case("a vocabulary", product(128, 32000, 4096), True)]
+    sizes = (500, 512, 1000, 1024, 1500, 2000, 2048, 3000, 4096, 5000, 8192, 16384)
+    cases += [Case("square", product(n, n, n), n % 1000 != 0) for n in sizes]
+    cases += [Case("odd", product(n, n, n), True) for n in (1001, 2047)]
+    cases += [
+        Case("tall", product(100000, 64, 64), True),
+        Case("tall", product(65536, 256, 512), False),
+        Case("flat", product(64, 65536, 64), True),
+        Case("flat", product(256, 50000, 512), False),
+        Case("deep", product(256, 256, 65536), True),
+        Case("deep", product(512, 512, 16384), False),
+        Case("deep", product(1000, 1000, 10000), True),
+    ]
+    return cases

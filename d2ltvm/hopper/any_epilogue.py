@@ -1,0 +1,273 @@
+"""Parts of `any_shape`: what becomes of a tile's sums, from registers to the result."""
+
+from tvm.script import tirx as T
+
+from d2ltvm.hopper.tiles import tma_load, tma_store
+
+STORE = "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group"
+
+# Parts of a tile are computed by several blocks, which run at the same time. All wait until all
+# have written their sums. The counter goes to twice the parts, and is zero again behind that.
+PARTS = """
+#ifndef PARTS_DONE
+#define PARTS_DONE
+__device__ unsigned int parts_done[MANY];
+__device__ int publish_part() { __threadfence(); return 0; }
+__device__ int await_parts(int tile, int parts) {
+  atomicInc(&parts_done[tile], 2 * parts - 1);
+  while (*(volatile unsigned int*)&parts_done[tile] < parts);
+  __threadfence();
+  return 0;
+}
+__device__ int leave_parts(int tile, int parts) {
+  return (int)atomicInc(&parts_done[tile], 2 * parts - 1);
+}
+#endif
+"""
+
+
+@T.inline
+def channels_to_shared(acc, pair, tile, place, consumer, thread, m, plan):
+    """Put sums of 64 pixels by all channels into a consumer's tile, rounded: boxes of channels."""
+    if thread % 128 == 0:
+        T.ptx.cp.async_.bulk.wait_group.read(0)
+    T.cuda.warpgroup_sync(consumer + 1)
+    lane: T.let[T.int32] = thread % 32
+    row: T.let[T.int32] = thread % 128 // 32 * 16 + lane % 16
+    for j in T.unroll(plan.columns // 16):
+        for q in T.unroll(4):
+            i: T.let[T.int32] = m * (plan.columns // 2) + j * 8 + q * 2
+            T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[i + 1], acc[i])
+        T.ptx["stmatrix.sync.aligned.m8n8.x4.shared.b16"](
+            tile.ptr_to(
+                [place, j * 16 // plan.box, row, j * 16 % plan.box + lane // 16 * 8]
+            ),
+            pair[0], pair[1], pair[2], pair[3],
+        )  # fmt: skip
+    T.ptx.fence.proxy.async_.shared__cta()
+    T.cuda.warpgroup_sync(consumer + 1)
+
+
+@T.inline
+def pixels_to_shared(acc, pair, tile, place, consumer, thread, m, plan):
+    """Put sums of 64 channels by all pixels into a consumer's tile, rounded and transposed."""
+    if thread % 128 == 0:
+        T.ptx.cp.async_.bulk.wait_group.read(0)
+    T.cuda.warpgroup_sync(consumer + 1)
+    lane: T.let[T.int32] = thread % 32
+    column: T.let[T.int32] = thread % 128 // 32 * 16 + lane // 8 % 2 * 8
+    for j in T.unroll(plan.columns // 16):
+        for q in T.unroll(4):
+            i: T.let[T.int32] = m * (plan.columns // 2) + j * 8 + q * 2
+            T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[i + 1], acc[i])
+        T.ptx["stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"](
+            tile.ptr_to([place, 0, j * 16 + lane // 16 * 8 + lane % 8, column]),
+            pair[0], pair[1], pair[2], pair[3],
+        )  # fmt: skip
+    T.ptx.fence.proxy.async_.shared__cta()
+    T.cuda.warpgroup_sync(consumer + 1)
+
+
+@T.inline
+def exchange_parts(acc, four, P, work, consumer, thread, plan):
+    """Write the sums of a part; wait for the others; add up all parts of some of the columns."""
+    for g in T.unroll(plan.groups):
+        for v in T.unroll(4):
+            four[v] = acc[g * 4 + v]
+        for v in T.vectorized(4):
+            P[work.cut * plan.splits + work.part, consumer, g, thread % 128, v] = four[v]
+    source = T.meta_var(PARTS.replace("MANY", str(plan.cut * plan.consumers)))
+    T.evaluate(T.cuda.func_call("publish_part", source_code=source, return_type="int32"))
+    T.cuda.warpgroup_sync(consumer + 1)
+    if thread % 128 == 0:
+        T.evaluate(
+            T.cuda.func_call(
+                "await_parts", work.cut * plan.consumers + consumer, plan.splits,
+                source_code=source, return_type="int32",
+            )
+        )  # fmt: skip
+    T.cuda.warpgroup_sync(consumer + 1)
+    for i in T.unroll(plan.span * 4):
+        acc[i] = T.float32(0)
+    for s in T.unroll(plan.splits):
+        for i in T.unroll(plan.span):
+            if work.part * plan.span + i < plan.groups:
+                for v in T.vectorized(4):
+                    four[v] = P[
+                        work.cut * plan.splits + s, consumer, work.part * plan.span + i,
+                        thread % 128, v,
+                    ]  # fmt: skip
+                for v in T.unroll(4):
+                    acc[i * 4 + v] = acc[i * 4 + v] + four[v]
+    T.cuda.warpgroup_sync(consumer + 1)
+    if thread % 128 == 0:
+        T.evaluate(
+            T.cuda.func_call(
+                "leave_parts", work.cut * plan.consumers + consumer, plan.splits,
+                source_code=source, return_type="int32",
+            )
+        )  # fmt: skip
+
+
+@T.inline
+def add_at(acc, j, p, c, g, B, R, brought, plan):
+    """Add to a sum what belongs to its pixel and channel: a bias, and a residual.
+
+    The residual is what TMA has brought, or in global memory if that is None.
+    """
+    if plan.bias:
+        acc[j] = acc[j] + B[T.min(c, plan.conv.oc - 1)]
+    if plan.residual:
+        if brought is not None:
+            acc[j] = acc[j] + T.Cast("float32", brought)
+        else:
+            if p < plan.conv.pixels and c < plan.conv.oc and g < plan.groups:
+                acc[j] = acc[j] + T.Cast("float32", R[p, c])
+
+
+@T.inline
+def finish(acc, B, R, tile, staged, work, part, span, consumer, thread, plan):
+    """Add bias and residual to sums of `span` groups of 8 columns; let negative ones be zero.
+
+    The residual is in the tile where results will be, if `staged`, else in global memory.
+    """
+    for i in T.unroll(span):
+        g: T.let[T.int32] = part * span + i
+        m: T.let[T.int32] = g // (plan.columns // 8)
+        column: T.let[T.int32] = g % (plan.columns // 8) * 8 + thread % 4 * 2
+        row: T.let[T.int32] = thread % 128 // 32 * 16 + thread % 32 // 4
+        block: T.let[T.int32] = consumer * plan.own + m * 64
+        for h in T.unroll(2):
+            for v in T.unroll(2):
+                j: T.let[T.int32] = i * 4 + h * 2 + v
+                if plan.swapped:
+                    p: T.let[T.int32] = work.pixel + column + v
+                    c: T.let[T.int32] = work.channel + block + row + h * 8
+                    brought = T.meta_var(
+                        tile[consumer * plan.boxes + m, 0, column + v, row + h * 8]
+                        if staged else None
+                    )  # fmt: skip
+                    add_at(acc, j, p, c, g, B, R, brought, plan)
+                else:
+                    p: T.let[T.int32] = work.pixel + block + row + h * 8
+                    c: T.let[T.int32] = work.channel + column + v
+                    brought = T.meta_var(
+                        tile[
+                            consumer * plan.boxes + m, column // plan.box, row + h * 8,
+                            column % plan.box + v,
+                        ]
+                        if staged else None
+                    )  # fmt: skip
+                    add_at(acc, j, p, c, g, B, R, brought, plan)
+                if plan.relu:
+                    acc[j] = T.max(acc[j], T.float32(0))
+
+
+@T.inline
+def store_registers(acc, pair, four, Y, words, work, part, span, consumer, thread, plan):
+    """Store sums of `span` groups of 8 columns from registers, where they are in the result."""
+    for i in T.unroll(span):
+        g: T.let[T.int32] = part * span + i
+        if g < plan.groups:
+            column: T.let[T.int32] = g % (plan.columns // 8) * 8 + thread % 4 * 2
+            row: T.let[T.int32] = (
+                consumer * plan.own + g // (plan.columns // 8) * 64
+                + thread % 128 // 32 * 16 + thread % 32 // 4
+            )  # fmt: skip
+            for h in T.unroll(2):
+                if plan.swapped:
+                    c: T.let[T.int32] = work.channel + row + h * 8
+                    for v in T.unroll(2):
+                        if c < plan.conv.oc and work.pixel + column + v < plan.conv.pixels:
+                            Y[work.pixel + column + v, c] = T.Cast(
+                                plan.dtype, acc[i * 4 + h * 2 + v]
+                            )
+                else:
+                    b: T.let[T.int32] = work.pixel + row + h * 8
+                    c: T.let[T.int32] = work.channel + column
+                    if plan.conv.oc % 2 == 0 and plan.wide:
+                        if b < plan.conv.pixels and c < plan.conv.oc:
+                            for v in T.unroll(2):
+                                four[v] = acc[i * 4 + h * 2 + v]
+                            for v in T.vectorized(2):
+                                Y[b, c + v] = four[v]
+                    elif plan.conv.oc % 2 == 0:
+                        if b < plan.conv.pixels and c < plan.conv.oc:
+                            T.ptx["cvt.rn.f16x2.f32"](
+                                pair[0], acc[i * 4 + h * 2 + 1], acc[i * 4 + h * 2]
+                            )
+                            words[b, c // 2] = pair[0]
+                    else:
+                        for v in T.unroll(2):
+                            if b < plan.conv.pixels and c + v < plan.conv.oc:
+                                Y[b, c + v] = T.Cast(plan.dtype, acc[i * 4 + h * 2 + v])
+
+
+@T.inline
+def store_bricks(tile, y_map, work, place, consumer, m, plan):
+    """Of one thread: have TMA store 64 rows whose pixels are a box."""
+    first: T.let[T.int32] = consumer * plan.own + m * 64
+    if plan.swapped:
+        T.ptx[STORE](
+            T.address_of(y_map), work.channel + first, work.column, work.row, work.image,
+            tile.ptr_to([place, 0, 0, 0]),
+        )  # fmt: skip
+    else:
+        for j in T.unroll(plan.columns // plan.box):
+            T.ptx[STORE](
+                T.address_of(y_map), work.channel + j * plan.box,
+                work.column + first % plan.bricks[2],
+                work.row + first // plan.bricks[2] % plan.bricks[1],
+                work.image + first // (plan.bricks[1] * plan.bricks[2]),
+                tile.ptr_to([place, j, 0, 0]),
+            )  # fmt: skip
+
+
+@T.inline
+def store_tile(acc, pair, tile, results, y_map, work, consumer, thread, plan):
+    """Store a tile: results go to shared memory, rounded, and from there by TMA."""
+    for m in T.unroll(plan.per):
+        place: T.let[T.int32] = consumer * plan.boxes + m % plan.boxes
+        if plan.swapped:
+            pixels_to_shared(acc, pair, tile, place, consumer, thread, m, plan)
+        else:
+            channels_to_shared(acc, pair, tile, place, consumer, thread, m, plan)
+        if thread % 128 == 0:
+            if plan.bricks is not None:
+                store_bricks(tile, y_map, work, place, consumer, m, plan)
+            elif plan.swapped:
+                c: T.let[T.int32] = work.channel + consumer * plan.own + m * 64
+                tma_store(
+                    results[work.pixel : work.pixel + plan.columns, c : c + 64],
+                    tile[place, 0, :, :],
+                )
+            else:
+                b: T.let[T.int32] = work.pixel + consumer * plan.own + m * 64
+                for j in T.unroll(plan.columns // plan.box):
+                    c: T.let[T.int32] = work.channel + j * plan.box
+                    tma_store(results[b : b + 64, c : c + plan.box], tile[place, j, :, :])
+            T.ptx.cp.async_.bulk.commit_group()
+
+
+@T.inline
+def fetch_residual(residual, tile, arrived, work, consumer, plan):
+    """Of one thread of a consumer: have TMA bring what is added to a tile, where that will be."""
+    T.ptx.cp.async_.bulk.wait_group.read(0)
+    arrived.arrive(consumer, plan.per * 64 * plan.columns * 2)
+    for m in T.unroll(plan.per):
+        if plan.swapped:
+            c: T.let[T.int32] = work.channel + consumer * plan.own + m * 64
+            tma_load(
+                tile[consumer * plan.boxes + m, 0, :, :],
+                residual[work.pixel : work.pixel + plan.columns, c : c + 64],
+                arrived.ptr_to([consumer]),
+            )
+        else:
+            b: T.let[T.int32] = work.pixel + consumer * plan.own + m * 64
+            for j in T.unroll(plan.columns // plan.box):
+                c: T.let[T.int32] = work.channel + j * plan.box
+                tma_load(
+                    tile[consumer * plan.boxes + m, j, :, :],
+                    residual[b : b + 64, c : c + plan.box],
+                    arrived.ptr_to([consumer]),
+                )

@@ -1,0 +1,225 @@
+"""What it takes to run a convolution or a product of any sizes: a kernel, and copies for some.
+
+TMA reads rows that begin at multiples of 16 bytes. Channels that are no multiple of 8 are copied
+first, with zeros behind them. Images of up to four channels are copied with zeros left and right,
+and read by windows; or the pixels under each row of a kernel are laid side by side, which makes
+more channels of them. Where several ways are open to a layer, the model of `any_model` chooses.
+"""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from d2ltvm.hopper.any_conv import Conv, beside, windows
+from d2ltvm.hopper.any_model import LAUNCH_SECONDS, MEMORY, boxed, estimate, estimate_boxed
+from d2ltvm.hopper.any_plan import Plan
+from d2ltvm.hopper.any_shape import conv_any
+from d2ltvm.hopper.implicit import conv_nhwc
+from d2ltvm.hopper.padding import padded, unfolded
+from d2ltvm.hopper.planner import best, plan_any
+from d2ltvm.hopper.planning import ConvPlan, check_sms
+
+FEW = 16  # channels, up to which pixels may lie side by side
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or product as it is run.
+
+    >>> layer = any_layer(Conv(8, (224, 224), 3, 64, (7, 7), (3, 3), (2, 2)))
+    >>> layer.way, layer.images, layer.weights_shape
+    ('windows', (8, 224, 230, 4), (7, 64, 32))
+
+    Attributes:
+        conv: what is computed.
+        plan: of the kernel.
+        way: 'whole', images as they are; 'padded', with more channels; 'windows' and 'beside', see
+            `any_plan`; or 'boxes', by `hopper.conv_nhwc`.
+    """
+
+    conv: Conv
+    plan: Plan | ConvPlan
+    way: str = "whole"
+
+    @property
+    def given(self) -> Shape:
+        """The shape of images."""
+        return (self.conv.batch, *self.conv.size, self.conv.ic)
+
+    @property
+    def images(self) -> Shape:
+        """The shape of what the kernel takes for images."""
+        return self.given if isinstance(self.plan, ConvPlan) else self.plan.images
+
+    @property
+    def weights_shape(self) -> Shape:
+        """The shape of what the kernel takes for weights."""
+        if isinstance(self.plan, ConvPlan):
+            return (self.conv.taps, self.conv.oc, self.conv.ic)
+        return self.plan.weights
+
+    @property
+    def partials(self) -> Shape | None:
+        """The shape of the room for sums of parts; None where sums are not cut."""
+        return self.plan.partials if isinstance(self.plan, Plan) and self.plan.cut else None
+
+    @property
+    def copies(self) -> bool:
+        """Whether images are copied before."""
+        return self.images != self.given
+
+    @property
+    def seconds(self) -> float:
+        """That it takes, by the model."""
+        if isinstance(self.plan, ConvPlan):
+            return estimate_boxed(self.plan)
+        moved = 2 * (math.prod(self.given) + math.prod(self.images)) if self.copies else 0
+        return estimate(self.plan) + (moved / COPY + LAUNCH_SECONDS if self.copies else 0)
+
+    def kernel(self) -> Any:
+        """The PrimFunc: see `conv_any`, or `conv_nhwc`."""
+        if isinstance(self.plan, ConvPlan):
+            c = self.conv
+            return conv_nhwc(
+                c.batch, c.oc, c.ic, c.size[0], c.kernel[0], c.pad[0], c.stride[0], self.plan.sms
+            )
+        return conv_any(self.plan.conv, plan=self.plan)
+
+    def copy(self) -> Any:
+        """The PrimFunc that copies images: see `padding`."""
+        if self.way == "beside":
+            return unfolded(self.conv)
+        before = (0, 0, self.conv.pad[1], 0) if self.way == "windows" else None
+        return padded(self.given, self.images, before)
+
+    def weights(self, w: Array) -> Array:
+        """Weights of (taps, oc, ic), or a second matrix of (1, ic, oc), as the kernel takes them.
+
+        They are the same for all images, so that this is done once, in NumPy.
+        """
+        c = self.conv
+        if self.way in ("windows", "beside"):
+            win = self.plan.windows if isinstance(self.plan, Plan) else None
+            rows = np.zeros(
+                (c.kernel[0], c.oc, c.kernel[1], win.channels if win else c.ic), w.dtype
+            )
+            rows[..., : c.ic] = w.reshape(*c.kernel, c.oc, c.ic).transpose(0, 2, 1, 3)
+            w = rows.reshape(c.kernel[0], c.oc, -1)
+        out = np.zeros(self.weights_shape, w.dtype)
+        out[tuple(slice(n) for n in w.shape)] = w
+        return out
+
+
+def to_text(layer: Layer) -> str:
+    """A layer's way and plan, from which `from_text` makes it again."""
+    if isinstance(layer.plan, ConvPlan):
+        return json.dumps({"way": layer.way, "sms": layer.plan.sms})
+    left_out = ("conv", "windows")
+    fields = {f.name: getattr(layer.plan, f.name) for f in dataclasses.fields(Plan)}
+    kept = {name: value for name, value in fields.items() if name not in left_out}
+    return json.dumps({"way": layer.way, **kept})
+
+
+def from_text(conv: Conv, text: str) -> Layer:
+    """The layer that `to_text` was asked for, of the same sizes.
+
+    >>> layer = any_layer(Conv(8, (56, 56), 64, 64, (3, 3), (1, 1)))
+    >>> from_text(layer.conv, to_text(layer)) == layer
+    True
+    """
+    fields = json.loads(text)
+    way = fields.pop("way")
+    if way == "boxes":
+        plan = boxed(conv, fields["sms"])
+        if plan is None:
+            raise ValueError(f"conv is {conv}; expected one for boxes")
+        return Layer(conv, plan, way)
+    fields["bricks"] = tuple(fields["bricks"]) if fields["bricks"] else None
+    win = windows(conv) if way == "windows" else None
+    inner = win.unfolded if win else beside(conv) if way == "beside" else wider(conv)
+    return Layer(conv, Plan(inner, windows=win, **fields), way)
+
+
+def wider(conv: Conv) -> Conv:
+    """The same with channels up to a multiple of 8.
+
+    >>> wider(Conv(8, (56, 56), 61, 64)).ic
+    64
+    """
+    return replace(conv, ic=-(-conv.ic // 8) * 8)
+
+
+COPY = 0.5 * MEMORY  # bytes a second that are read and written
+
+
+def ways(
+    conv: Conv,
+    transposed: bool = True,
+    sms: int | None = None,
+    many: int = 1,
+    untried: bool = False,
+    **options: Any,
+) -> list[Layer]:
+    """Ways to run a convolution or a product, up to so many of each kind, the fastest first.
+
+    Args:
+        conv, transposed, sms, options: as for `any_layer`.
+        many: plans of each kind.
+        untried: whether ways and plans count that did not run on a GPU yet, but were emulated.
+    """
+    sms = check_sms(sms)
+    if not transposed:
+        options["transposed"] = False
+    if untried:
+        options["untried"] = True
+    way = "whole" if wider(conv) == conv else "padded"
+    found = [Layer(conv, plan, way) for plan in best(wider(conv), sms, many, **options)]
+    if untried and conv.taps > 1 and conv.ic <= FEW:
+        lying = best(beside(conv), sms, many, **options)
+        found += [Layer(conv, plan, "beside") for plan in lying]
+    if conv.taps > 1 and conv.ic <= 4 and conv.dilation[1] == 1:
+        win = windows(conv)
+        overlapping = best(win.unfolded, sms, many, windows=win, **options)
+        found += [Layer(conv, plan, "windows") for plan in overlapping]
+    if not set(options) - {"untried"} and (boxes := boxed(conv, sms)):
+        found.append(Layer(conv, boxes, "boxes"))
+    return sorted(found, key=lambda layer: layer.seconds)
+
+
+def any_layer(
+    conv: Conv,
+    transposed: bool = True,
+    sms: int | None = None,
+    way: str | None = None,
+    **options: Any,
+) -> Layer:
+    """How a convolution or a product is run.
+
+    Args:
+        conv: the sizes, any.
+        transposed: of a product, whether the second matrix is given as its transpose.
+        sms: blocks that run at once; None for one on each SM (132 without a GPU).
+        way: as for `Layer`; None for the one that should be fastest.
+        options: of `any_plan.Plan`, which is else chosen; with a `way`.
+
+    Raises:
+        ValueError: a convolution cannot be run this way.
+    """
+    found = ways(conv, transposed, sms, untried=way == "beside")
+    layer = next((layer for layer in found if way in (None, layer.way)), None)
+    if layer is None:
+        ways_ = ", ".join(dict.fromkeys(layer.way for layer in found))
+        raise ValueError(f"way is {way!r}; expected one of {ways_}")
+    if not options:
+        return layer
+    if isinstance(layer.plan, ConvPlan):
+        raise ValueError(f"way is {layer.way!r}; expected another one with {options}")
+    fixed = {"windows": layer.plan.windows, "transposed": layer.plan.transposed}
+    return replace(layer, plan=plan_any(layer.plan.conv, sms, **fixed, **options))

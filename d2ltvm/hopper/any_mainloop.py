@@ -1,0 +1,180 @@
+"""Parts of `any_shape`: what its producer brings, and what its consumers multiply."""
+
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx.layout import ComposeLayout, S, TileLayout
+
+
+def tile_of(pool: Any, shape: tuple[int, ...], dtype: str = "float16") -> Any:
+    """A tile in shared memory in rows of 32, 64 or 128 bytes, swizzled as TMA does."""
+    length = {16: 1, 32: 2, 64: 3}[shape[-1]]
+    layout = ComposeLayout(3, length, 3, TileLayout(S[tuple(shape)]))
+    return pool.alloc(shape, dtype, align=1024, layout=layout)
+
+
+@T.inline
+def bring(tile, box, barrier, plan):
+    """Have TMA copy a box, as `tma_load`; L2 may fetch more bytes from memory than it asks for."""
+    Tx.copy_async(
+        tile, box, dispatch="tma_explicit", mbar=barrier, oob="zero",
+        tensormap_l2_promotion=plan.promotion,
+    )  # fmt: skip
+
+
+@T.inline
+def share(tile, box, barrier, plan):
+    """The same for all blocks of a cluster, whose barriers are told."""
+    if plan.cluster > 1:
+        Tx.copy_async(
+            tile, box, dispatch="tma_explicit", mbar=barrier, oob="zero",
+            tensormap_l2_promotion=plan.promotion, cta_mask=2**plan.cluster - 1,
+        )  # fmt: skip
+    else:
+        bring(tile, box, barrier, plan)
+
+
+@T.inline
+def descriptor_of(descriptor, pointer, depth):
+    """Write the descriptor of a matrix in swizzled rows of `depth` float16."""
+    T.cuda.wgmma.encode_matrix_descriptor(
+        T.address_of(descriptor), pointer, 1, depth, {16: 1, 32: 2, 64: 3}[depth]
+    )
+
+
+@T.inline
+def descriptors_of(matrices, sA, sB, consumer, plan):
+    """Write the descriptors of both matrices of a warpgroup, in the first slot."""
+    if plan.transposed:
+        descriptor_of(matrices[0], sA.ptr_to([0, consumer * plan.own, 0]), plan.depth)
+        descriptor_of(matrices[1], sB.ptr_to([0, 0, 0]), plan.depth)
+    elif plan.swapped:
+        T.cuda.wgmma.encode_matrix_descriptor(
+            T.address_of(matrices[0]), sA.ptr_to([0, consumer * plan.own // 64, 0, 0]), 512, 64, 3
+        )
+        descriptor_of(matrices[1], sB.ptr_to([0, 0, 0]), plan.depth)
+    else:
+        descriptor_of(matrices[0], sA.ptr_to([0, consumer * plan.own, 0]), plan.depth)
+        T.cuda.wgmma.encode_matrix_descriptor(
+            T.address_of(matrices[1]), sB.ptr_to([0, 0, 0, 0]), 512, 64, 3
+        )
+
+
+@T.meta_class
+class Work:
+    """What a block computes next: where a tile begins, which part of its sums, in registers."""
+
+    def __init__(self) -> None:
+        self.pixel = T.local_scalar("int32")
+        self.channel = T.local_scalar("int32")
+        self.image = T.local_scalar("int32")
+        self.row = T.local_scalar("int32")
+        self.column = T.local_scalar("int32")
+        self.part = T.local_scalar("int32")
+        self.first = T.local_scalar("int32")
+        self.end = T.local_scalar("int32")
+        self.cut = T.local_scalar("int32")
+
+
+@T.inline
+def locate(work, item, rank, plan):
+    """Write down what an item is. Tiles below each other, in groups, share channels in L2."""
+    over: T.let[T.int32] = T.max(item - plan.full, 0)
+    if plan.splits > 1:
+        work.part = over % plan.splits
+        work.cut = over // plan.splits
+    else:
+        work.part = 0
+        work.cut = over
+    index: T.let[T.int32] = T.min(item, plan.full) + work.cut
+    if plan.splits > 1:
+        if item < plan.full:
+            work.first = 0
+            work.end = plan.rounds
+        else:
+            work.first = work.part * plan.rounds // plan.splits
+            work.end = (work.part + 1) * plan.rounds // plan.splits
+    else:
+        work.first = 0
+        work.end = plan.rounds
+    start: T.let[T.int32] = index // (plan.group * plan.across) * plan.group
+    many: T.let[T.int32] = T.min(plan.group, plan.down - start)
+    rest: T.let[T.int32] = index % (plan.group * plan.across)
+    place: T.let[T.int32] = (start + rest % many) * plan.cluster + rank
+    work.pixel = place * plan.pixels
+    if plan.bricks is not None:
+        work.image = place // (plan.places[1] * plan.places[2]) * plan.bricks[0]
+        work.row = place // plan.places[2] % plan.places[1] * plan.bricks[1]
+        work.column = place % plan.places[2] * plan.bricks[2]
+    else:
+        work.image = work.pixel // (plan.conv.out[0] * plan.conv.out[1])
+        work.row = work.pixel // plan.conv.out[1] % plan.conv.out[0]
+        work.column = work.pixel % plan.conv.out[1]
+    work.channel = rest // many * plan.channels
+
+
+@T.inline
+def hand_back(ring, thread, stage, plan):
+    """Tell the producers of all blocks of the cluster, which write there, that a slot is free."""
+    if plan.cluster > 1:
+        if thread % 128 < plan.cluster:
+            ring.empty.arrive(stage, remote=thread % 128)
+    else:
+        if thread % 128 == 0:
+            ring.empty.arrive(stage)
+
+
+@T.inline
+def release_slot(ring, thread, last, r, plan):
+    """Wait for all products but those just begun; release the slot before."""
+    T.ptx.wgmma.wait_group.sync.aligned(1)
+    if r > 0:
+        hand_back(ring, thread, last, plan)
+
+
+@T.inline
+def release_last_slot(ring, thread, last, plan):
+    """Wait for the last products, and release their slot."""
+    T.ptx.wgmma.wait_group.sync.aligned(0)
+    hand_back(ring, thread, last, plan)
+
+
+@T.inline
+def skip(slot, rounds):
+    """Go on by the slots of a tile of the other consumer."""
+    slot.phase = slot.phase ^ (rounds // slot.depth % 2)
+    slot.stage = slot.stage + rounds % slot.depth
+    if slot.stage >= slot.depth:
+        slot.stage = slot.stage - slot.depth
+        slot.phase = slot.phase ^ 1
+
+
+@T.inline
+def multiply_any(acc, matrices, stage, r, plan):
+    """Begin to multiply what is in a slot; the first time, sums start at zero.
+
+    16 channels in further are 32 bytes further in a row of them, and 16 rows of 128 bytes where a
+    row has channels out.
+    """
+    T.ptx.wgmma.fence.sync.aligned()
+    for i in T.unroll(plan.depth // 16):
+        for m in T.unroll(plan.per):
+            T.ptx[f"wgmma.mma_async.sync.aligned.m64n{plan.columns}k16.f32.f16.f16"](
+                *[acc[m * (plan.columns // 2) + j] for j in range(plan.columns // 2)],
+                matrices[0]
+                + T.Cast(
+                    "uint64",
+                    stage * (plan.rows * plan.depth // 8) + m * (8 * plan.depth)
+                    + i * (128 if plan.swapped and not plan.transposed else 2),
+                ),
+                matrices[1] + T.Cast(
+                    "uint64",
+                    stage * (plan.columns * plan.depth // 8)
+                    + i * (2 if plan.swapped or plan.transposed else 128),
+                ),
+                T.ptx.pred(r + i > 0), 1, 1,
+                int(plan.swapped and not plan.transposed),
+                int(not plan.swapped and not plan.transposed),
+            )  # fmt: skip
+    T.ptx.wgmma.commit_group.sync.aligned()

@@ -1,0 +1,255 @@
+"""How any convolution, and any product, is cut into tiles and parts for Hopper."""
+
+import math
+from dataclasses import dataclass, replace
+
+from d2ltvm.hopper.any_conv import Conv, Windows
+from d2ltvm.hopper.planning import SHARED
+from d2ltvm.layouts import Walk
+
+LARGEST_CLUSTER = 8  # blocks, on every GPU that has clusters
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a convolution is cut.
+
+    A tile of the result is pixels by channels. wgmma multiplies 64 rows by up to 256 columns: rows
+    are pixels and columns channels, or the other way around if `swapped`.
+
+    Attributes:
+        conv: what is computed.
+        sms: blocks that run at once.
+        swapped: whether rows of wgmma are channels.
+        consumers: warpgroups that multiply.
+        per: times 64 rows of a tile that each of them has.
+        columns: of wgmma.
+        depth: channels of a slot of the ring: 16, 32 or 64.
+        stages: slots.
+        splits: parts that the sums of a tile are cut into, where they are cut.
+        full: tiles whose sums are not cut: the first ones.
+        group: tiles along pixels that are computed together.
+        blocks_per_sm: that run at once.
+        windows: what images of few channels are read by.
+        transposed: of a product, whether channels in lie one behind the other in W, as in a
+            convolution. Else W is (1, ic, oc): the second matrix as it is.
+        bias, residual: whether a value of each channel, and one of each result, is added.
+        relu: whether what is then below zero becomes zero.
+        wide: whether results are float32.
+        pingpong: whether two consumers take tiles in turns: one multiplies while the other one
+            stores. Else they have half of a tile each.
+        room: times 64 rows of results that a consumer has shared memory for.
+        promotion: what L2 fetches for a line: 0 to 3, for 32, 64, 128 or 256 bytes at least.
+        cluster: blocks that share weights: each fetches a part of them for all.
+        bricks: images, rows and columns of a tile whose pixels are a box; else they are one behind
+            the other, along rows.
+        together: consumers that work on a tile.
+        own: rows of a tile from the first consumer's to the second's.
+    """
+
+    conv: Conv
+    sms: int
+    swapped: bool = False
+    consumers: int = 2
+    per: int = 1
+    columns: int = 128
+    depth: int = 64
+    stages: int = 4
+    splits: int = 1
+    full: int = 0
+    group: int = 8
+    blocks_per_sm: int = 1
+    windows: Windows | None = None
+    transposed: bool = True
+    bias: bool = False
+    residual: bool = False
+    relu: bool = False
+    wide: bool = False
+    pingpong: bool = False
+    room: int = 1
+    promotion: int = 2
+    cluster: int = 1
+    bricks: tuple[int, int, int] | None = None
+
+    together = property(lambda self: 1 if self.pingpong else self.consumers)
+    own = property(lambda self: 0 if self.pingpong else 64 * self.per)
+    rows = property(lambda self: 64 * self.together * self.per)
+    pixels = property(lambda self: self.columns if self.swapped else self.rows)
+    channels = property(lambda self: self.rows if self.swapped else self.columns)
+    down = property(lambda self: math.ceil(math.prod(self.places) / self.cluster))
+    across = property(lambda self: math.ceil(self.conv.oc / self.channels))
+    tiles = property(lambda self: self.down * self.across)
+    chunks = property(lambda self: math.ceil(self.conv.ic / self.depth))
+    rounds = property(lambda self: self.conv.taps * self.chunks)
+    cut = property(lambda self: self.tiles - self.full if self.splits > 1 else 0)
+    items = property(lambda self: self.tiles + self.cut * (self.splits - 1))
+    lanes = property(lambda self: self.sms * self.blocks_per_sm // self.cluster)
+    blocks = property(lambda self: min(self.lanes, self.items) * self.cluster)
+    groups = property(lambda self: self.per * self.columns // 8)
+    span = property(lambda self: math.ceil(self.groups / self.splits))
+    slot = property(lambda self: (self.rows + self.columns) * self.depth * 2)
+    partials = property(lambda self: (max(1, self.cut * self.splits), self.consumers,
+                                      self.groups, 128, 4))  # fmt: skip
+
+    @property
+    def dtype(self) -> str:
+        """Of results."""
+        return "float32" if self.wide else "float16"
+
+    @property
+    def untried(self) -> bool:
+        """Whether there is something in it that is right under emulation, and did not run on a GPU.
+
+        The model has not been held against such kernels, so that they are not chosen by default.
+        """
+        return self.pingpong or self.cluster > 1 or self.bricks is not None or self.room > 1
+
+    @property
+    def places(self) -> tuple[int, int, int]:
+        """Tiles along images, rows and columns; or one behind the other, along columns."""
+        if not self.bricks:
+            return (1, 1, math.ceil(self.conv.pixels / self.pixels))
+        sizes = (self.conv.batch, *self.conv.out)
+        n, y, x = (math.ceil(a / b) for a, b in zip(sizes, self.bricks, strict=True))
+        return n, y, x
+
+    @property
+    def stored(self) -> tuple[int, int, int]:
+        """Images, rows and columns of a box of results that is stored at once."""
+        tn, th, tw = self.bricks or (1, 1, 1)
+        if self.swapped:
+            return tn, th, tw
+        return (64 // (th * tw), th, tw) if th * tw <= 64 else (1, 64 // min(64, tw), min(64, tw))
+
+    @property
+    def brick_map(self) -> tuple[int, ...]:
+        """What cuTensorMapEncodeTiled is told of images, behind the tensor."""
+        c = self.conv
+        (tn, th, tw), (h, w), row = self.bricks or (1, 1, 1), c.size, c.size[1] * c.ic * 2
+        spans = [(th - 1) * c.stride[0] + 1, (tw - 1) * c.stride[1] + 1]
+        return (
+            c.ic, w, h, c.batch, c.ic * 2, row, h * row, self.depth, spans[1], spans[0], tn,
+            1, c.stride[1], c.stride[0], 1, 0, {16: 1, 32: 2, 64: 3}[self.depth], 2, 0,
+        )  # fmt: skip
+
+    @property
+    def result_map(self) -> tuple[int, ...]:
+        """The same of results."""
+        oc, (h, w), (tn, th, tw) = self.conv.oc, self.conv.out, self.stored
+        return (
+            oc, w, h, self.conv.batch, oc * 2, w * oc * 2, h * w * oc * 2, self.box, tw, th, tn,
+            1, 1, 1, 1, 0, {16: 1, 32: 2, 64: 3}[self.box], 2, 0,
+        )  # fmt: skip
+
+    @property
+    def weights(self) -> tuple[int, int, int]:
+        """The shape of what the kernel takes for weights; its rows begin at 16 bytes."""
+        c = self.conv
+        return (c.taps, c.oc, c.ic) if self.transposed else (1, c.ic, math.ceil(c.oc / 8) * 8)
+
+    @property
+    def box(self) -> int:
+        """Channels of a result that TMA stores at once."""
+        if self.swapped or self.columns % 64 == 0:
+            return 64
+        return 32 if self.columns % 32 == 0 else 16
+
+    @property
+    def staged(self) -> int:
+        """Bytes of shared memory that results go through."""
+        if self.all_cut or self.direct:
+            return 0
+        return self.consumers * self.boxes * 64 * self.columns * 2
+
+    @property
+    def boxes(self) -> int:
+        """Times 64 rows of results that a consumer has room for: all, if a residual waits there."""
+        return self.per if self.residual else self.room
+
+    @property
+    def direct(self) -> bool:
+        """Whether results are stored from registers, as where rows do not begin at 16 bytes."""
+        return self.wide or self.conv.oc % 8 != 0
+
+    @property
+    def all_cut(self) -> bool:
+        return self.cut == self.tiles
+
+    @property
+    def images(self) -> tuple[int, int, int, int]:
+        """The shape of what the kernel takes for images."""
+        return (
+            self.windows.shape if self.windows else (self.conv.batch, *self.conv.size, self.conv.ic)
+        )
+
+    @property
+    def walk(self) -> Walk:
+        """How TMA walks over the images."""
+        c = self.conv
+        (h, w), row = c.size, c.size[1] * c.ic * 2
+        if self.windows:
+            _, _, wide, many = self.windows.shape
+            row, step = wide * many * 2, self.windows.conv.stride[1] * many * 2
+            return Walk(
+                (c.batch, h, w, self.windows.depth), (h * row, row, step), (-c.pad[0], 0),
+                (c.pad[0] - c.dilation[0] * (c.kernel[0] - 1), 0), c.stride,
+                self.depth, self.pixels,
+            )  # fmt: skip
+        upper = tuple(p - d * (k - 1) for p, d, k in zip(c.pad, c.dilation, c.kernel, strict=True))
+        return Walk(
+            (c.batch, h, w, c.ic), (h * row, row, c.ic * 2), (-c.pad[0], -c.pad[1]),
+            upper, c.stride, self.depth, self.pixels,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def with_stages(plan: Plan) -> Plan:
+    """The plan with as many slots as fit, up to twelve, and room for whole tiles of results."""
+
+    def fitted(room: int) -> Plan:
+        own = replace(plan, room=room)
+        left = SHARED // plan.blocks_per_sm - 2048 * plan.blocks_per_sm - own.staged
+        return replace(own, stages=min(12, left // plan.slot), group=group_of(plan))
+
+    whole = fitted(plan.per if plan.pingpong or plan.bricks else 1)
+    return whole if whole.stages >= 4 else fitted(1)
+
+
+def group_of(plan: Plan) -> int:
+    """Tiles below each other in a group."""
+    return max(1, min(plan.down, 16))
+
+
+def check(given: Plan) -> None:
+    """Refuse what would not end, or not be right."""
+    if given.pingpong and (given.consumers, given.splits) != (2, 1):
+        raise ValueError(
+            f"pingpong is {given.pingpong}; expected False with consumers = {given.consumers} and "
+            f"splits = {given.splits}"
+        )
+    if given.cluster > min(LARGEST_CLUSTER, given.sms * given.blocks_per_sm):
+        raise ValueError(
+            f"cluster is {given.cluster}; expected at most {LARGEST_CLUSTER}, and at most "
+            f"sms = {given.sms}"
+        )
+    # Each block of a cluster fetches whole boxes: rows of 8 channels, or columns of 64.
+    part = given.cluster * (8 if given.transposed else 64)
+    if given.cluster > 1 and (given.splits > 1 or given.channels % part):
+        raise ValueError(
+            f"cluster is {given.cluster}; expected 1 with splits = {given.splits} and tiles of "
+            f"{given.channels} channels"
+        )
+    if given.bricks and (given.splits > 1 or given.residual or given.direct):
+        raise ValueError(
+            f"bricks is {given.bricks}; expected None with splits = {given.splits}, "
+            f"residual = {given.residual} or results that are stored from registers"
+        )
+    if given.splits > given.rounds:
+        raise ValueError(
+            f"splits is {given.splits}; expected 1 to {given.rounds}, as many as rounds: a part "
+            "without one would have no sums"
+        )
+    if given.splits > given.blocks:
+        raise ValueError(
+            f"splits is {given.splits}; expected 1 to {given.blocks}, as many as blocks, which "
+            "wait for each other"
+        )

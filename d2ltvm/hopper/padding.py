@@ -1,0 +1,120 @@
+"""Copies of tensors with zeros around them, for what TMA cannot read as it is."""
+
+import math
+from typing import Any
+
+import tvm
+from tvm.script import tirx as T
+
+from d2ltvm.hopper.any_conv import Conv, beside
+from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
+
+Shape = tuple[int, ...]
+
+
+def padded(given: Shape, wanted: Shape, before: Shape | None = None) -> Any:
+    """A kernel that copies a float16 tensor into another one, with zeros where it is larger.
+
+    >>> kernel = d2ltvm.build(padded((2, 5, 5, 3), (2, 5, 8, 4), (0, 0, 1, 0)), "sm_90a")
+
+    A thread copies four neighbours, and stores them at once.
+
+    Args:
+        given, wanted: shapes of four axes; the size of the second is a multiple of 4.
+        before: zeros in front of the first element, along each axis; by default none. What does
+            not fit is left out.
+
+    Returns:
+        A PrimFunc of both tensors, for `d2ltvm.build`.
+
+    Raises:
+        ValueError: a shape has other axes, or the size is not as above.
+    """
+    before = (0,) * len(given) if before is None else before
+    if not len(given) == len(wanted) == len(before) == 4:
+        raise ValueError(f"given is {given}, wanted {wanted}, before {before}; expected four axes")
+    if math.prod(wanted) % 4:
+        raise ValueError(f"wanted is {wanted}; expected a multiple of 4 elements")
+
+    @T.inline
+    def copy(own, source, i, v):
+        x3: T.let[T.int32] = i % wanted[3] - before[3]
+        x2: T.let[T.int32] = i // wanted[3] % wanted[2] - before[2]
+        x1: T.let[T.int32] = i // (wanted[3] * wanted[2]) % wanted[1] - before[1]
+        x0: T.let[T.int32] = i // (wanted[3] * wanted[2] * wanted[1]) - before[0]
+        own[v] = T.float16(0)
+        if is_inside(x0, given[0]) and is_inside(x1, given[1]):  # noqa: SIM102 a short line
+            if is_inside(x2, given[2]) and is_inside(x3, given[3]):
+                own[v] = source[x0, x1, x2, x3]
+
+    return _stored_at_once(given, wanted, 4, copy)
+
+
+def unfolded(conv: Conv) -> Any:
+    """A kernel that lays the pixels under each row of a convolution's kernels side by side.
+
+    >>> kernel = d2ltvm.build(unfolded(Conv(2, (9, 9), 3, 16, (7, 7), (3, 3), (2, 2))), "sm_90a")
+    >>> [param.shape for param in kernel.params]
+    [(2, 9, 9, 3), (2, 9, 5, 32)]
+
+    What was a convolution of few channels is then one by kernels of one column, of more channels:
+    `any_conv.beside`. A thread copies eight neighbours, and stores them at once.
+
+    Args:
+        conv: the sizes.
+
+    Returns:
+        A PrimFunc of the images and of what they become, for `d2ltvm.build`.
+    """
+    given = (conv.batch, *conv.size, conv.ic)
+    wide, depth = conv.out[1], beside(conv).ic
+    wanted = (conv.batch, conv.size[0], wide, depth)
+    step, far = conv.stride[1], conv.dilation[1]
+
+    @T.inline
+    def copy(own, source, i, v):
+        e: T.let[T.int32] = i % depth
+        x: T.let[T.int32] = i // depth % wide * step - conv.pad[1] + e // conv.ic * far
+        y: T.let[T.int32] = i // (depth * wide)
+        own[v] = T.float16(0)
+        if e < conv.kernel[1] * conv.ic and is_inside(x, conv.size[1]):
+            own[v] = source[y // conv.size[0], y % conv.size[0], x, e % conv.ic]
+
+    return _stored_at_once(given, wanted, 8, copy)
+
+
+def _stored_at_once(given: Shape, wanted: Shape, width: int, copy: Any) -> Any:
+    """A kernel whose threads each make `width` neighbours of a result, and store them at once.
+
+    `copy` is inline: it writes the element at an index of the flat result to a place of a thread's
+    own array.
+    """
+    size = math.prod(wanted)
+
+    @T.prim_func
+    def main(x_ptr: T.handle, y_ptr: T.handle):
+        X = T.match_buffer(x_ptr, given, "float16", align=16)
+        Y = T.match_buffer(y_ptr, wanted, "float16", align=16)
+        flat = T.decl_buffer((size,), "float16", data=Y.data, align=16)
+        T.device_entry()
+        block = T.cta_id([math.ceil(size / (256 * width))])
+        T.warpgroup_id([2])
+        thread = T.thread_id([256])
+        pool = T.SMEMPool()
+        pool.alloc((1,), "uint64", align=8)  # a dependent launch has shared memory
+        pool.commit()
+        wait_for_kernel_before()
+        own = T.alloc_local((width,), "float16")
+        first: T.let[T.int32] = (block * 256 + thread) * width
+        if first < size:
+            for v in T.unroll(width):
+                copy(own, X, first + v, v)
+            for v in T.vectorized(width):
+                flat[first + v] = own[v]
+
+    return dependent_launch(main)
+
+
+def is_inside(index: Any, size: int) -> Any:
+    """Whether an index is one of an axis of some size."""
+    return tvm.tirx.all(index >= 0, index < size)

@@ -1,0 +1,104 @@
+"""The planner: of all plans of a convolution or product, those that should be fastest."""
+
+import functools
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+from d2ltvm.hopper.any_conv import Conv, bricks_of
+from d2ltvm.hopper.any_model import estimate, line_cycles, product_cycles
+from d2ltvm.hopper.any_plan import Plan, check, with_stages
+from d2ltvm.hopper.planning import check_sms
+
+# Tiles that are tried: consumers, times 64 rows of each, columns.
+PIXELS_BY_CHANNELS = (
+    (2, 1, 256), (2, 1, 192), (2, 1, 160), (2, 1, 128), (2, 1, 96), (2, 1, 64), (2, 1, 48),
+    (2, 1, 32), (2, 1, 16), (2, 2, 128), (2, 2, 96), (2, 2, 64), (2, 2, 32), (2, 2, 16),
+    (1, 1, 192), (1, 1, 128), (1, 1, 96), (1, 1, 64), (1, 2, 128),
+)  # fmt: skip
+CHANNELS_BY_PIXELS = (
+    (2, 1, 256), (2, 1, 192), (2, 1, 128), (2, 1, 64), (2, 1, 32), (2, 1, 16), (1, 1, 256),
+    (1, 1, 128), (1, 1, 64), (1, 1, 32), (1, 1, 16),
+)  # fmt: skip
+
+
+def tiles_to_try(conv: Conv, sms: int, **options: Any) -> list[Plan]:
+    """Plans of uncut tiles that fit, and that a convolution is not much smaller than."""
+    depths = [64]
+    if options.get("transposed", True):
+        if conv.ic <= 16:
+            depths = [16]
+        elif conv.ic % 64 and math.ceil(conv.ic / 32) % 2:
+            depths = [64, 32] if conv.ic > 32 else [32]
+    kinds = [
+        (swapped, *kind, pingpong)
+        for swapped, tiles in ((False, PIXELS_BY_CHANNELS), (True, CHANNELS_BY_PIXELS))
+        for kind in tiles
+        for pingpong in ((False, True) if kind[0] == 2 else (False,))
+    ]
+    found = []
+    for (swapped, consumers, per, columns, pingpong), depth in itertools.product(kinds, depths):
+        plan = Plan(
+            conv, sms, swapped, consumers, per, columns, depth, pingpong=pingpong, **options
+        )
+        aligned = plan.transposed or (plan.channels % 64 == 0 and depth == 64)
+        # Of a size, twice is enough; the smallest tile always.
+        large = plan.pixels > max(64 if not swapped else 16, 2 * conv.pixels)
+        large |= plan.channels > max(64 if swapped or not plan.transposed else 16, 2 * conv.oc)
+        plan = with_stages(plan)
+        if aligned and not large and plan.stages >= 2:
+            found.append(plan)
+    return found
+
+
+def candidates(conv: Conv, sms: int, untried: bool = False, **options: Any) -> list[Plan]:
+    """Plans that are worth a thought, with sums cut where that fills SMs.
+
+    Args:
+        conv, sms, options: as for `Plan`.
+        untried: whether kinds count that did not run on a GPU yet: see `Plan.untried`.
+    """
+    found = []
+    for base in tiles_to_try(conv, sms, **options):
+        if base.tiles > sms or not base.pingpong:
+            found.append(base)
+            shared = base.channels >= 128 and (base.transposed or base.channels % 128 == 0)
+            if sms > 1 and line_cycles(base) > product_cycles(base) and shared:
+                found.append(with_stages(replace(base, cluster=2)))
+            if not (conv.is_product or base.windows or base.residual or base.direct):
+                found.append(replace(base, bricks=bricks_of(conv, base.pixels)))
+        if base.pingpong:
+            continue
+        full = base.tiles // sms * sms
+        rest = base.tiles - full
+        if rest and full < 6 * sms:
+            most = min(64, base.rounds // (2 if not full else 4), sms // rest)
+            cuts = set() if full else set(range(2, min(most, 16) + 1))
+            cuts |= {most} - {0, 1}
+            found += [with_stages(replace(base, splits=splits, full=full)) for splits in cuts]
+        one = base.consumers == 1 and not base.windows
+        if one and base.tiles > sms and base.columns <= 128:
+            beside = with_stages(replace(base, blocks_per_sm=2))
+            if beside.stages >= 2:
+                found.append(beside)
+    return [plan for plan in found if untried or not plan.untried]
+
+
+@functools.lru_cache(256)
+def best(conv: Conv, sms: int, many: int = 1, **options: Any) -> list[Plan]:
+    """The plans that should be fastest, by the model, the best first; as for `candidates`."""
+    return sorted(candidates(conv, sms, **options), key=estimate)[:many]
+
+
+CHOSEN_BY_YOU = {"windows", "transposed", "bias", "residual", "relu", "wide"}
+
+
+def plan_any(conv: Conv, sms: int | None = None, **options: Any) -> Plan:
+    """A plan; what is not given is chosen."""
+    sms = check_sms(sms)
+    if set(options) <= CHOSEN_BY_YOU:
+        return best(conv, sms, **options)[0]
+    given = Plan(conv, sms, **options)
+    check(given)
+    return given if "stages" in options else with_stages(given)

@@ -1,0 +1,454 @@
+"""Convolutions of any shape, and products of any sizes, beside float64."""
+
+import numpy as np
+import pytest
+from on_hopper import RUN
+from tvm.script import tirx as T
+
+import d2ltvm
+from d2ltvm import layouts
+from d2ltvm.analysis.emulator.order import SynchronizationError
+from d2ltvm.bench.set_bench import exact
+from d2ltvm.bench.sets import Case
+from d2ltvm.compiler.verify import WrongResultError, compare
+from d2ltvm.hopper import any_model, any_plan, any_shape, planner
+from d2ltvm.hopper.any_conv import Conv, bricks_of, product
+from d2ltvm.hopper.any_layer import any_layer
+from d2ltvm.hopper.any_plan import Plan
+from d2ltvm.hopper.any_shape import conv_any
+from d2ltvm.hopper.padding import padded
+from d2ltvm.hopper.planner import candidates, plan_any
+
+SMALL = Conv(2, (9, 9), 64, 72, (3, 3), (1, 1))
+
+
+def computed(run, conv, transposed=True, way=None, **options):
+    """What a kernel computes, and what it should, with magnitudes, of all pixels."""
+    rng = np.random.default_rng(0)
+
+    def some(*shape, dtype="float16", scale=1):
+        return (scale * rng.standard_normal(shape, "float32")).astype(dtype)
+
+    if options and way is None:
+        way = "whole" if conv.ic % 8 == 0 else "padded"
+    layer = any_layer(conv, transposed, way=way, **options)
+    plan = layer.plan if isinstance(layer.plan, Plan) else plan_any(conv)
+    x = some(conv.batch, *conv.size, conv.ic)
+    w = some(conv.taps, conv.oc, conv.ic) if transposed else some(1, conv.ic, conv.oc)
+    y = np.full((conv.batch, *conv.out, conv.oc), np.nan, plan.dtype)
+    bias = some(conv.oc, dtype="float32", scale=10)
+    residual = some(*y.shape, scale=10)
+    images = x
+    if layer.copies:
+        images = np.full(layer.images, np.nan, "float16")
+        run(layer.copy(), x, images)
+    partials = np.full(plan.partials, np.nan, "float32")
+    run(
+        layer.kernel(),
+        *(images, layer.weights(w)),
+        *([bias] if plan.bias else []),
+        *([residual] if plan.residual else []),
+        *([partials] if layer.partials else []),
+        y,
+    )
+    case = Case("a test", conv, transposed if conv.is_product else None)
+    want, most = exact(case, x, w, np.arange(conv.pixels))
+    if plan.bias:
+        want, most = want + bias, most + np.abs(bias)
+    if plan.residual:
+        added = residual.reshape(want.shape).astype("float64")
+        want, most = want + added, most + np.abs(added)
+    if plan.relu:
+        want = np.maximum(want, 0)
+    return y.reshape(want.shape), want, most
+
+
+def check(run, conv, transposed=True, **options):
+    y, want, most = computed(run, conv, transposed, **options)
+    compare("Y", y, want, most, terms=2 * conv.ic * conv.taps + 4, sums="float32")
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    ("conv", "options"),
+    [
+        (Conv(2, (9, 9), 64, 64, (3, 3), (1, 1)), {"columns": 128}),
+        (Conv(2, (9, 7), 72, 40, (3, 3), (1, 1), (2, 2)), {"columns": 64}),
+        (Conv(3, (5, 9), 24, 40, (3, 5), (1, 2), (2, 1), (1, 2)), {"columns": 64}),
+        (Conv(3, (9, 9), 32, 40, (3, 3), (1, 0), (2, 1), (1, 2)), {"columns": 32, "depth": 32}),
+        (
+            Conv(1, (9, 9), 16, 40, (1, 1), (0, 0), (2, 2)),
+            {"columns": 48, "depth": 16, "consumers": 1},
+        ),
+        (Conv(2, (9, 9), 64, 200, (3, 3), (1, 1)), {"columns": 192}),
+        (SMALL, {"columns": 64, "per": 2}),
+        (SMALL, {"columns": 64, "blocks_per_sm": 2}),
+        (SMALL, {"columns": 64, "swapped": True}),
+        (Conv(1, (1, 1), 8, 8, (3, 3), (1, 1)), {"columns": 64}),
+        (Conv(1, (1, 1), 8, 8), {"columns": 16, "swapped": True}),
+        (Conv(300, (1, 1), 8, 8), {"columns": 16}),
+        (Conv(1, (40, 1), 8, 8, (9, 1), (4, 0), (3, 1)), {"columns": 16}),
+        (Conv(2, (9, 9), 64, 3, (3, 3), (1, 1)), {"columns": 16}),
+        (Conv(2, (9, 9), 64, 4, (3, 3), (1, 1)), {"columns": 32, "swapped": True}),
+    ],
+    ids=str,
+)
+def test_any_convolution(run, conv, options):
+    check(run, conv, sms=2, **options)
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": 64, "splits": 3},
+        {"columns": 64, "splits": 4, "swapped": True},
+        {"columns": 64, "splits": 2, "full": 2},
+        {"columns": 128, "splits": 4, "per": 2, "consumers": 1},
+    ],
+    ids=str,
+)
+def test_sums_that_are_cut(run, options):
+    check(run, SMALL, sms=4, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize("sms", [1, 2])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": 64},
+        {"columns": 64, "stages": 2},
+        {"columns": 64, "per": 2},
+        {"columns": 32, "swapped": True},
+        {"columns": 64, "per": 2, "bias": True, "relu": True, "residual": True},
+        {"columns": 64, "per": 2, "wide": True},
+    ],
+    ids=str,
+)
+def test_consumers_that_take_tiles_in_turns(run, options, sms):
+    check(run, SMALL, sms=sms, pingpong=True, **options)
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ((130, 72, 72), {"columns": 128}),
+        ((5, 200, 136), {"columns": 16, "swapped": True}),
+        ((5, 200, 136), {"columns": 16, "swapped": True, "splits": 2}),
+        ((1, 64, 72), {"columns": 16, "swapped": True, "splits": 2, "consumers": 1}),
+        ((130, 200, 136), {"columns": 64, "per": 2, "splits": 2}),
+    ],
+    ids=str,
+)
+def test_any_product(run, sizes, options, transposed):
+    check(run, product(*sizes), transposed, sms=4, **options)
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize("l", [104, 101])
+def test_odd_sizes_of_a_product(run, l):
+    check(run, product(13, 130, l), False, sms=1, columns=16, swapped=True)
+    check(run, product(101, 101, l), sms=8, columns=64, splits=2)
+    check(run, product(101, 102, l), sms=8, columns=64)
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    ("conv", "options"),
+    [
+        (Conv(2, (13, 15), 3, 40, (7, 7), (3, 3), (2, 2)), {"columns": 64, "depth": 32}),
+        (Conv(2, (13, 14), 3, 40, (7, 7), (3, 3), (2, 2)), {"columns": 64}),
+        (Conv(2, (16, 16), 3, 40, (4, 4), (0, 0), (4, 4)), {"columns": 64, "depth": 16}),
+        (Conv(2, (9, 9), 1, 40, (3, 3), (1, 1)), {"columns": 64, "depth": 32}),
+        (Conv(2, (9, 9), 4, 32, (3, 3), (1, 1), (2, 2)), {"columns": 32, "depth": 16}),
+    ],
+    ids=str,
+)
+def test_few_channels_are_read_by_windows(run, conv, options):
+    assert any_layer(conv, way="windows").plan.windows
+    check(run, conv, sms=4, way="windows", **options)
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    "conv",
+    [
+        Conv(2, (13, 15), 3, 40, (7, 7), (3, 3), (2, 2)),
+        Conv(2, (9, 9), 3, 16, (3, 3), (1, 1)),
+        Conv(1, (9, 11), 5, 16, (3, 4), (1, 2), (1, 2), (2, 3)),
+        Conv(1, (9, 11), 12, 16, (1, 4), (0, 2)),
+    ],
+    ids=str,
+)
+def test_few_channels_lie_side_by_side(run, conv):
+    check(run, conv, sms=4, way="beside")
+
+
+def test_a_way_that_is_not_open():
+    with pytest.raises(ValueError, match="way is 'beside'; expected one of whole, boxes"):
+        any_layer(SMALL, way="beside")
+    with pytest.raises(ValueError, match="way is 'boxes'; expected another one with"):
+        any_layer(SMALL, way="boxes", columns=64)
+    check(d2ltvm.emulate, SMALL, sms=4, way="boxes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": 128},
+        {"columns": 64, "per": 2},
+        {"columns": 96},
+        {"columns": 64, "swapped": True},
+        {"columns": 64, "swapped": True, "per": 2, "consumers": 1},
+        {"columns": 64, "splits": 3},
+        {"columns": 64, "splits": 3, "swapped": True},
+        {"columns": 64, "splits": 3, "full": 2},
+        {"columns": 64, "wide": True},
+        {"columns": 64, "wide": True, "swapped": True},
+    ],
+    ids=str,
+)
+def test_epilogues(run, options):
+    check(run, SMALL, sms=3, bias=True, relu=True, residual=True, **options)
+
+
+def test_parts_of_an_epilogue():
+    for some in ({"bias": True}, {"relu": True}, {"bias": True, "wide": True}):
+        check(d2ltvm.emulate, SMALL, sms=2, columns=64, **some)
+    odd = Conv(2, (9, 9), 64, 71, (3, 3), (1, 1))
+    check(d2ltvm.emulate, odd, sms=2, columns=64, bias=True, residual=True, wide=True)
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        Conv(1, (5, 5), 64, 64, (3, 3), (1, 1)),
+        Conv(1, (7, 9), 200, 24),
+        Conv(2, (6, 6), 3, 16, (3, 3), (1, 1), (2, 2)),
+        product(3, 72, 200),
+    ],
+    ids=str,
+)
+def test_what_is_chosen_is_right(conv):
+    check(d2ltvm.emulate, conv, sms=5)
+
+
+@T.inline
+def exchange_at_once(acc, four, P, work, consumer, thread, plan):
+    """As `exchange_parts`, of tiles whose parts have a group of columns each, but nobody waits."""
+    slot: T.let[T.int32] = work.cut * plan.splits
+    for g in T.unroll(plan.groups):
+        for v in T.unroll(4):
+            P[slot + work.part, consumer, g, thread % 128, v] = acc[g * 4 + v]
+    for v in T.unroll(4):
+        acc[v] = T.float32(0)
+        for s in T.unroll(plan.splits):
+            acc[v] = acc[v] + P[slot + s, consumer, work.part, thread % 128, v]
+
+
+def test_parts_that_nobody_waits_for(monkeypatch):
+    """Sums of other blocks are not there yet when one goes on at once."""
+    monkeypatch.setattr(any_shape, "exchange_parts", exchange_at_once)
+    with pytest.raises(WrongResultError):
+        check(d2ltvm.emulate, SMALL, sms=8, columns=32, splits=4)
+
+
+def test_more_parts_than_blocks_would_wait_for_ever():
+    with pytest.raises(ValueError, match=r"splits is 3; expected 1 to 2, as many as blocks"):
+        plan_any(SMALL, 2, columns=64, splits=3)
+
+
+def test_more_parts_than_rounds_would_have_no_sums():
+    with pytest.raises(ValueError, match=r"splits is 3; expected 1 to 2, as many as rounds"):
+        plan_any(product(64, 64, 128), 8, columns=64, splits=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": 64},
+        {"columns": 64, "per": 2, "pingpong": True},
+        {"columns": 128, "swapped": True},
+        {"columns": 64, "stages": 2, "bias": True, "relu": True, "residual": True},
+    ],
+    ids=str,
+)
+def test_clusters(run, options):
+    for sms in (2, 5):
+        check(run, SMALL, sms=sms, cluster=2, **options)
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize("transposed", [True, False])
+def test_clusters_of_a_product(run, transposed):
+    check(run, product(300, 136, 72), transposed, sms=4, columns=128, cluster=2)
+
+
+def test_clusters_fetch_whole_boxes():
+    """A matrix that is not transposed comes in columns of 64: 192 are no two halves of them."""
+    with pytest.raises(ValueError, match=r"cluster is 2; expected 1 with .* of 192 channels"):
+        plan_any(product(300, 192, 72), 4, transposed=False, columns=192, cluster=2)
+    with pytest.raises(ValueError, match="cluster is 16; expected at most 8"):
+        plan_any(product(300, 256, 72), 132, columns=256, cluster=16)
+    for transposed in (True, False):
+        found = candidates(product(5000, 5000, 5000), 132, untried=True, transposed=transposed)
+        assert any(plan.cluster > 1 for plan in found)
+        for plan in found:
+            any_plan.check(plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    "conv",
+    [
+        Conv(3, (9, 11), 64, 72, (3, 3), (1, 1)),
+        Conv(2, (9, 13), 64, 72, (3, 3), (1, 1), (2, 2)),
+        Conv(1, (20, 20), 32, 24, (3, 3), (2, 2), (1, 2), (2, 2)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": 64, "bias": True, "relu": True},
+        {"columns": 64, "per": 2, "pingpong": True},
+        {"columns": 128, "swapped": True},
+        {"columns": 64, "cluster": 2},
+    ],
+    ids=str,
+)
+def test_tiles_that_are_boxes(run, conv, options):
+    pixels = plan_any(conv, 4, **options).pixels
+    check(run, conv, sms=4, bricks=bricks_of(conv, pixels), **options)
+
+
+@pytest.mark.parametrize("bricks", [(1, 2, 64), (1, 1, 128), (64, 2, 1)])
+def test_long_boxes(bricks):
+    check(d2ltvm.emulate, SMALL, sms=4, columns=64, bricks=bricks)
+
+
+@T.inline
+def release_at_home(ring, thread, last, r, plan):
+    """As if both blocks of a cluster were as far as this one."""
+    T.ptx.wgmma.wait_group.sync.aligned(1)
+    if thread % 128 == 0 and r > 0:
+        ring.empty.arrive(last)
+        ring.empty.arrive(last)
+
+
+@T.inline
+def release_last_at_home(ring, thread, last, plan):
+    T.ptx.wgmma.wait_group.sync.aligned(0)
+    if thread % 128 == 0:
+        ring.empty.arrive(last)
+        ring.empty.arrive(last)
+
+
+def test_a_slot_that_another_block_still_reads(monkeypatch):
+    """Blocks that only ask their own consumers write into what the other's multiply."""
+    monkeypatch.setattr(any_shape, "release_slot", release_at_home)
+    monkeypatch.setattr(any_shape, "release_last_slot", release_last_at_home)
+    with pytest.raises((WrongResultError, SynchronizationError)):
+        check(d2ltvm.emulate, SMALL, sms=2, columns=64, cluster=2, stages=2)
+
+
+def test_what_does_not_go_together():
+    with pytest.raises(ValueError, match=r"bricks is \(1, 8, 16\); expected None with splits = 2"):
+        plan_any(SMALL, 4, columns=64, splits=2, bricks=(1, 8, 16))
+    with pytest.raises(ValueError, match="cluster is 2; expected 1 with splits = 2"):
+        plan_any(SMALL, 4, columns=64, splits=2, cluster=2)
+    with pytest.raises(ValueError, match="bias is False; expected True with a residual"):
+        conv_any(SMALL, 4, residual=True)
+    with pytest.raises(ValueError, match="pingpong is True; expected False with consumers = 1"):
+        plan_any(SMALL, 2, columns=64, consumers=1, pingpong=True)
+
+
+def test_the_emulator_notices_that():
+    plan = plan_any(SMALL, 4, columns=64, splits=3)
+    object.__setattr__(plan, "sms", 2)
+    arrays = [
+        np.zeros(shape, dtype)
+        for shape, dtype in (
+            (plan.images, "float16"),
+            ((9, 72, 64), "float16"),
+            (plan.partials, "float32"),
+            ((2, 9, 9, 72), "float16"),
+        )
+    ]
+    with pytest.raises(SynchronizationError, match="for the other parts of tile"):
+        d2ltvm.emulate(conv_any(SMALL, plan=plan), *arrays)
+
+
+def test_a_copy_with_zeros_around():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 5, 5, 3)).astype("float16")
+    y = np.full((2, 5, 8, 4), np.nan, "float16")
+    d2ltvm.emulate(padded(x.shape, y.shape, (0, 0, 1, 0)), x, y)
+    want = np.zeros_like(y)
+    want[:, :, 1:6, :3] = x
+    np.testing.assert_array_equal(y, want)
+    with pytest.raises(ValueError, match="expected four axes"):
+        padded((2, 2), (2, 4))
+    with pytest.raises(ValueError, match="a multiple of 4 elements"):
+        padded((1, 1, 1, 2), (1, 1, 1, 3))
+
+
+def test_walks_are_what_they_were():
+    walk = layouts.Walk((2, 5, 7, 8), (560, 112, 16), (-1, -2), (-3, -4), (1, 2), 8, 16)
+    assert layouts.Walk.of(walk.arguments) == walk
+
+
+def test_im2col():
+    """Pixels of a convolution, tap by tap, are those of NumPy's windows."""
+    conv = Conv(2, (5, 7), 8, 8, (3, 2), (1, 2), (2, 1), (1, 3))
+    plan = plan_any(conv, 1, columns=16, depth=16)
+    x = np.arange(2 * 5 * 7 * 8, dtype="float16").reshape(2, 5, 7, 8)
+    wide = np.pad(x, ((0, 0), (1, 1), (2, 2), (0, 0)))
+    (high, broad), many = conv.out, conv.pixels
+    for kh in range(3):
+        for kw in range(2):
+            want = wide[:, kh : kh + 2 * high - 1 : 2, 3 * kw : 3 * kw + broad].reshape(many, 8)
+            got = layouts.im2col(x.reshape(-1), plan.walk, (0, -1, -2, 0), (kh, 3 * kw))
+            np.testing.assert_array_equal(got[:many, :8], want)
+            assert not got[many:].any() and not got[:, 8:].any()
+
+
+def test_planning():
+    conv = Conv(8, (56, 56), 64, 64, (3, 3), (1, 1))
+    plans = planner.candidates(conv, 132)
+    assert len(set(plans)) == len(plans) > 10 and not any(plan.untried for plan in plans)
+    more = planner.candidates(conv, 132, untried=True)
+    assert set(plans) < set(more)
+    assert any(plan.pingpong for plan in more) and any(plan.bricks for plan in more)
+    chosen = plan_any(conv, 132)
+    assert any_model.estimate(chosen) == min(map(any_model.estimate, plans))
+    assert any_model.estimate(chosen) > conv.nbytes / any_model.MEMORY
+    few = plan_any(product(16, 4096, 4096), 132)
+    assert few.pixels <= 64 and few.blocks > 100
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ({"batch": 0}, "batch is 0; expected a positive integer"),
+        ({"size": 9}, "size is 9; expected rows and columns"),
+        ({"pad": (0, -1)}, "pad is -1; expected an integer of at least 0"),
+        ({"kernel": (12, 3)}, r"kernel is \(12, 3\); expected one that fits into \(9, 9\)"),
+        ({"groups": 2}, "groups is 2; expected 1: there is no kernel for groups"),
+        ({"stride": (9, 9)}, r"stride is \(9, 9\), .* TMA takes strides up to 8"),
+        ({"batch": 2**26}, "has a tensor of 2\\^31 elements or more"),
+    ],
+)
+def test_sizes_that_there_is_no_kernel_for(sizes, reason):
+    given = {"batch": 2, "size": (9, 9), "ic": 8, "oc": 8, "kernel": (3, 3), "pad": (1, 1), **sizes}
+    with pytest.raises(ValueError, match=reason):
+        Conv(**given)

@@ -1,0 +1,495 @@
+"""The emulator notices what is missing in a kernel, by PTX's rules: mutants of the book's kernels.
+
+Each has one thing left out, changed or moved. Most of those of which an `OrderError` is expected
+compute the right thing all the same, here and often on a GPU. EQUIVALENT has the changes that PTX
+allows, with the reason; the emulator has nothing to say of these.
+"""
+
+import functools
+
+import kernel_mutants as m
+import numpy as np
+import pytest
+
+import d2ltvm
+from d2ltvm import hopper
+from d2ltvm.analysis.emulator.order import OrderError, SynchronizationError
+from d2ltvm.compiler.lowering import as_module, lower
+from d2ltvm.hopper import ring
+from d2ltvm.hopper.any_plan import Conv
+from d2ltvm.hopper.any_shape import conv_any
+from d2ltvm.hopper.float32 import conv_float32
+from d2ltvm.hopper.wgmma import one_tile
+from d2ltvm.system import devices
+
+SMALL = Conv(2, (9, 9), 64, 72, (3, 3), (1, 1))
+# Several tiles for each block, more rounds than slots: whatever is reused is reused.
+KERNELS = {
+    "one_tile": lambda: one_tile(),
+    "stream": lambda: ring.stream(200, 32, 2, sms=1),
+    "stream_by_threads": lambda: ring.stream_by_threads(200, 32, 2, sms=1),
+    "product": lambda: hopper.matmul_nt(200, 64, 136, stages=2, sms=1),
+    "implicit": lambda: hopper.conv_nhwc(1, 64, 64, 12, 3, 1, 1, 1, columns=64, on_demand=False),
+    "on_demand": lambda: hopper.conv_nhwc(
+        700, 64, 136, 1, 1, sms=1, on_demand=True, columns=64, stages=6
+    ),
+    "float32": lambda: conv_float32(1, 64, 64, 12, 3, 1, 1, sms=1),
+    "any_shape": lambda: conv_any(SMALL, 1, columns=64, stages=2),
+    "residual": lambda: conv_any(SMALL, 1, columns=64, stages=2, bias=True, residual=True),
+    "cut": lambda: conv_any(SMALL, 2, columns=64, stages=2, splits=2),
+    "cluster": lambda: conv_any(SMALL, 2, columns=64, stages=2, cluster=2),
+    "turns": lambda: conv_any(SMALL, 1, columns=64, stages=2, pingpong=True),
+}
+
+
+@functools.cache
+def lowered(name):
+    """A kernel and arrays for it, the last one for its result."""
+    kernel = KERNELS[name]()
+    rng = np.random.default_rng(0)
+    params = lower(as_module(kernel), devices.as_target("sm_90a")).params
+    arrays = [rng.standard_normal(p.shape, "float32").astype(p.dtype) for p in params]
+    return kernel, arrays
+
+
+def emulated(name, change=lambda kernel: kernel):
+    """The arrays when a kernel, or a mutant of it, has run."""
+    kernel, arrays = lowered(name)
+    *given, result = (array.copy() for array in arrays)
+    result[...] = np.nan
+    d2ltvm.emulate(change(kernel), *given, result)
+    return *given, result
+
+
+def convolved(x, w):
+    """The sums of a convolution in NHWC with as many pixels as it began with, in float64."""
+    k = round(len(w) ** 0.5)
+    pad = k // 2
+    x = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0))).astype("float64")
+    high, wide = x.shape[1] - 2 * pad, x.shape[2] - 2 * pad
+    taps = [x[:, y : y + high, z : z + wide] for y in range(k) for z in range(k)]
+    return sum(tap @ weights.T for tap, weights in zip(taps, w.astype("float64"), strict=True))
+
+
+def expected(name, x, w=None, *others):
+    """What a kernel should compute of its arrays, in float64."""
+    if name.startswith("stream"):
+        return ring.reference(x, 32, sms=1)
+    if name in ("one_tile", "product"):
+        return x.astype("float64") @ w.astype("float64").T
+    if name == "float32":
+        return convolved(x[0], w[0]) + convolved(x[0], w[1]) + convolved(x[1], w[0])
+    more = others[0] + others[1].astype("float64") if name == "residual" else 0
+    return convolved(x, w) + more
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_as_it_is(name):
+    *given, result = emulated(name)
+    assert np.abs(result - expected(name, *given).reshape(result.shape)).max() < 0.1
+
+
+INITIALIZED = "an mbarrier is used; missing: a sync behind its initialization"
+TOLD = r"TMA is told of an mbarrier; missing: fence\.proxy\.async or fence\.mbarrier_init"
+FENCE = r"TMA stores byte \d+ .* a thread has written; missing: fence\.proxy\.async between them"
+SYNC = r"TMA stores byte \d+ .* a thread has written; missing: a barrier between them"
+READ = r"a thread overwrites byte \d+ .* TMA stores; missing: cp\.async\.bulk\.wait_group\.read"
+EARLY = r"TMA overwrites byte \d+ of shared memory, which wgmma reads; missing: wgmma\.wait_group"
+SUMS = r"a thread uses sums of wgmma; missing: wgmma\.wait_group before that"
+REGISTERS = r"wgmma sums up in registers; missing: wgmma\.fence before that"
+BEFORE = r"wgmma reads byte \d+ of shared memory, which (is empty|TMA brings); missing: a wait"
+ENDS = r"the kernel ends while \d+ copies or products last"
+
+
+def hangs(lacks):
+    return rf"wait for ever: .*\(missing: {lacks}"
+
+
+# What every kernel that TMA feeds may lack: a change, and what is said of it.
+FED = {
+    "no barrier is initialized": (m.without("mbarrier_init", 0), "there is no barrier"),
+    "no fence behind the barriers": (m.without("fence_proxy", 0), TOLD),
+    "no bytes are expected": (
+        m.without("mbarrier_arrive_expect_tx", 0),
+        hangs(r"1 of 1 arrivals, expect_tx of \d+ bytes"),
+    ),
+    "too few bytes are expected": (
+        m.put("mbarrier_arrive_expect_tx", 0, 1, 2048),
+        hangs(r"(1 of 1 arrivals, )?expect_tx of \d+ bytes"),
+    ),
+    "too many bytes are expected": (
+        m.put("mbarrier_arrive_expect_tx", 0, 1, 2**16),
+        hangs(r"\d+ bytes"),
+    ),
+}
+# Where a block syncs when its barriers are there.
+SYNCED = {
+    "no sync behind the barriers": (m.without("cta_sync", 0), INITIALIZED),
+    "a sync in front of the barriers": (
+        m.moved("cta_sync", 0, "mbarrier_init", 0, before=True),
+        f"{INITIALIZED}|there is no barrier",
+    ),
+}
+# A ring of slots.
+RING = {
+    "the producer takes full slots": (
+        m.without("mbarrier_wait", 0),
+        "more than 1 arrive at a barrier in one phase",
+    ),
+    "the producer waits for the other phase": (
+        m.put("mbarrier_wait", 0, 1, lambda parity: parity ^ 1),
+        hangs(r"\d+ of \d+ arrivals"),
+    ),
+}
+# Products of what is in the slots.
+MULTIPLIED = {
+    "no wgmma.fence": (m.without("wgmma_fence", 0), REGISTERS),
+    "wgmma.fence behind the products": (
+        m.moved("wgmma_fence", 0, "wgmma_commit_group", 0),
+        REGISTERS,
+    ),
+    "wgmma.fence for the first tile only": (
+        m.moved("wgmma_fence", 0, "wgmma_encode_matrix_descriptor", 1),
+        REGISTERS,
+    ),
+    "products are not committed": (m.without("wgmma_commit_group", 0), f"{EARLY}|{SUMS}"),
+    "sums are not waited for": (m.without("wgmma_wait_group", -1), SUMS),
+    "sums are waited for too late": (
+        m.moved("wgmma_wait_group", -1, "warpgroup_sync", 1),
+        SUMS,
+    ),
+}
+# Slots that are handed back one round later.
+HANDED = {
+    "a slot is not waited for": (m.without("wgmma_wait_group", 0), EARLY),
+    "a slot is handed back a round early": (m.put("wgmma_wait_group", 0, 0, 2), EARLY),
+    "a slot is handed back before the wait": (
+        m.moved("mbarrier_arrive", 0, "wgmma_wait_group", 0, before=True),
+        EARLY,
+    ),
+    "the last slot is handed back before the wait": (
+        m.moved("mbarrier_arrive", -1, "wgmma_wait_group", 1, before=True),
+        EARLY,
+    ),
+    "a slot is not handed back": (
+        m.without("mbarrier_arrive", 0),
+        hangs(r"\d+ of \d+ arrivals"),
+    ),
+    "a slot is handed back twice": (
+        m.twice("mbarrier_arrive", 0),
+        rf"for ever|{EARLY}",
+    ),
+}
+# The way of results through shared memory.
+STORED = {
+    "no fence in front of the store": (m.without("fence_proxy", 1), FENCE),
+    "a fence of one thread": (m.under("fence_proxy", 1, m.first_thread), FENCE),
+    "a fence before results are written": (
+        m.moved("fence_proxy", 1, "warpgroup_sync", 0),
+        FENCE,
+    ),
+    "no sync in front of the store": (m.without("warpgroup_sync", 1), SYNC),
+    "a sync in front of what is written": (
+        m.moved("warpgroup_sync", 1, "warpgroup_sync", 0),
+        SYNC,
+    ),
+    "a sync with the other consumer's number": (
+        m.put("warpgroup_sync", 1, 0, 1),
+        "barrier 1 of the block is used by others, too",
+    ),
+    "a sync with the number of __syncthreads": (
+        m.put("warpgroup_sync", 1, 0, 0),
+        "barrier 0 of the block is used by others, too",
+    ),
+    "stores are not waited for before the next": (
+        m.without("cp_async_bulk_wait_group", 0),
+        READ,
+    ),
+    "all stores but one are waited for": (m.put("cp_async_bulk_wait_group", 0, 0, 1), READ),
+    "another thread waits for the stores": (
+        m.by_thread("cp_async_bulk_wait_group", 0, 1),
+        READ,
+    ),
+    "stores are waited for behind the sync": (
+        m.moved("cp_async_bulk_wait_group", 0, "warpgroup_sync", 0),
+        READ,
+    ),
+    "no sync behind the wait for stores": (m.without("warpgroup_sync", 0), READ),
+    "stores are not committed": (m.without("cp_async_bulk_commit_group", 0), READ),
+    "the last stores are not waited for": (m.without("cp_async_bulk_wait_group", -1), ENDS),
+}
+OWN = {  # of one kernel each
+    "one_tile": {
+        "the tiles are not waited for": (m.without("mbarrier_wait", 0), BEFORE),
+        "the tiles are waited for behind wgmma": (
+            m.moved("mbarrier_wait", 0, "wgmma_commit_group", 0),
+            BEFORE,
+        ),
+        "sums are not waited for": (m.without("wgmma_wait_group", 0), SUMS),
+        "no wgmma.fence": (m.without("wgmma_fence", 0), REGISTERS),
+    },
+    "stream": {
+        "slots are not waited for": (
+            m.without("mbarrier_wait", 1),
+            r"a thread reads byte 0 of shared memory, which is empty; missing: a wait for a copy",
+        ),
+        "slots are waited for in the other phase": (
+            m.put("mbarrier_wait", 1, 1, lambda parity: parity ^ 1),
+            r"a thread reads byte 0 of shared memory, which TMA brings; missing: a wait",
+        ),
+        "a slot is handed back before it is read": (
+            m.moved("mbarrier_arrive", 0, "mbarrier_wait", 1),
+            r"TMA overwrites byte \d+ .* a thread has read; missing: a barrier between them",
+        ),
+        "one thread hands a slot back for all": (
+            lambda kernel: m.put("mbarrier_init", 1, 1, 1)(
+                m.under("mbarrier_arrive", 0, m.first_consumer)(kernel)
+            ),
+            r"TMA overwrites byte \d+ .* a thread has read; missing: a barrier between them",
+        ),
+    },
+    "stream_by_threads": {
+        "no sync behind the barriers": SYNCED["no sync behind the barriers"],
+        "the producers take full slots": (
+            m.without("mbarrier_wait", 0),
+            r"a thread overwrites byte 0 .* which cp\.async brings; missing: a wait",
+        ),
+        "copies that no barrier is told of": (
+            m.without("cp_async_mbarrier_arrive", 0),
+            hangs("128 of 128 arrivals"),
+        ),
+        "slots are not waited for": (
+            m.without("mbarrier_wait", 1),
+            r"a thread reads byte 0 of shared memory, which is empty; missing: a wait for a copy",
+        ),
+        "a slot is handed back before it is read": (
+            m.moved("mbarrier_arrive", 0, "mbarrier_wait", 1),
+            r"a thread overwrites byte \d+ .* a thread has read; missing: a barrier between",
+        ),
+    },
+    "product": {
+        "tiles are not waited for": (m.without("mbarrier_wait", 1), BEFORE),
+        "tiles are waited for in the other phase": (
+            m.put("mbarrier_wait", 1, 1, lambda parity: parity ^ 1),
+            BEFORE,
+        ),
+        "bytes of one of two boxes are expected": (
+            m.put("mbarrier_arrive_expect_tx", 0, 1, 128 * 64 * 2),
+            BEFORE,
+        ),
+        "one consumer is enough to hand back": (m.put("mbarrier_init", 1, 1, 1), "for ever"),
+        "no wait for the kernel before": (
+            m.without("griddepcontrol", 1),
+            r"TMA is asked before griddepcontrol\.wait",
+        ),
+    },
+    "on_demand": {
+        "an answer is not waited for": (
+            m.without("mbarrier_wait", 3),
+            r"a thread reads byte \d+ .* (is empty|a thread has written); missing: a",
+        ),
+        "an answer is overwritten": (
+            m.without("mbarrier_wait", 1),
+            r"a thread overwrites byte \d+ .* threads? ha(s|ve) read; missing: a barrier",
+        ),
+        "an answer is told of before it is written": (
+            m.moved("mbarrier_arrive", 0, "mbarrier_wait", 1),
+            r"a thread reads byte \d+ .* (is empty|a thread has written); missing: a",
+        ),
+        "an answer is handed back before it is read": (
+            m.moved("mbarrier_arrive", 3, "mbarrier_wait", 3),
+            r"a thread overwrites byte \d+ .* threads? ha(s|ve) read; missing: a barrier",
+        ),
+    },
+    "float32": {
+        "one half is collected while it is multiplied": (
+            m.put("wgmma_wait_group", 0, 0, 2),
+            SUMS,
+        ),
+        "the slot is handed back before the other half": (
+            m.moved("mbarrier_arrive", 0, "wgmma_wait_group", 1, before=True),
+            EARLY,
+        ),
+        "the first half is not committed": (m.without("wgmma_commit_group", 0), SUMS),
+    },
+    "residual": {
+        "it is not waited for": (
+            m.without("mbarrier_wait", 2),
+            r"a thread reads byte \d+ .* TMA brings; missing: a wait at the mbarrier",
+        ),
+        "it is fetched over what TMA stores": (
+            m.without("cp_async_bulk_wait_group", 0),
+            r"TMA overwrites byte \d+ .* TMA stores; missing: cp\.async\.bulk\.wait_group",
+        ),
+        "it is not expected": (
+            m.without("mbarrier_arrive_expect_tx", 1),
+            hangs(r"1 of 1 arrivals, expect_tx of \d+ bytes|2 of 2"),
+        ),
+        "no fence before it is fetched over what was written": (
+            m.without("fence_proxy", 1),
+            r"TMA (overwrites|stores) byte \d+ .* a thread has written; missing: fence",
+        ),
+        "it is used before the kernel before has ended": (
+            m.moved("griddepcontrol", 1, "cp_async_bulk_wait_group", -1),
+            r"TMA is asked before griddepcontrol\.wait",
+        ),
+    },
+    "cut": {
+        "parts are not published": (m.without("func_call", 0), "missing: publish_part by each"),
+        "one thread publishes": (
+            m.under("func_call", 0, m.first_thread),
+            "missing: publish_part by each",
+        ),
+        "no sync behind what is published": (
+            m.without("warpgroup_sync", 0),
+            "parts are counted; missing: a barrier between them",
+        ),
+        "parts are not waited for": (
+            m.without("func_call", 1),
+            "reads parts of other blocks; missing: await_parts",
+        ),
+        "no sync behind the wait for parts": (
+            m.without("warpgroup_sync", 1),
+            "reads parts of other blocks; missing: a barrier between them",
+        ),
+        "nobody leaves": (m.without("func_call", 2), "leaves its counters of parts at"),
+    },
+    "cluster": {
+        "no sync of the cluster behind the barriers": (
+            m.without("cluster_sync", 0),
+            INITIALIZED,
+        ),
+        "a sync of the block behind the barriers": (
+            m.instead("cluster_sync", 0, "cuda.cta_sync"),
+            INITIALIZED,
+        ),
+        "a slot is handed back before the wait": (
+            m.without("wgmma_wait_group", 0),
+            EARLY,
+        ),
+        "a block ends too early": (
+            m.without("cluster_sync", 1),
+            "a block ends while others may arrive at its barriers; missing: a cluster's sync",
+        ),
+    },
+    "turns": {
+        "the producer is not waited for": (m.without("mbarrier_wait", 2), BEFORE),
+        "a consumer does not wait for its turn": (m.without("mbarrier_wait", 1), "for ever"),
+        "a turn is not passed on": (m.without("mbarrier_arrive", 1), hangs("1 of 1 arrivals")),
+    },
+}
+
+
+# What kernels do alike, by the same inline functions, one of them does for all.
+MUTANTS = {
+    "one_tile": {**FED, **SYNCED},
+    "stream": {**FED, **SYNCED, **RING},
+    "stream_by_threads": {},
+    "product": {**FED, **SYNCED, **RING, **MULTIPLIED, **HANDED, **STORED},
+    "implicit": {**MULTIPLIED, **HANDED},
+    "on_demand": {"no sync behind the barriers": SYNCED["no sync behind the barriers"], **RING},
+    "float32": {**RING, **STORED},
+    "any_shape": {**RING, **MULTIPLIED, **HANDED, **STORED},
+    "residual": {},
+    "cut": {},
+    "cluster": {**FED},
+    "turns": {**RING},
+}
+OWN = {name: OWN.get(name, {}) for name in KERNELS}
+for name, mutants in OWN.items():
+    MUTANTS[name].update(mutants)
+
+
+def broken():
+    """Parameters of a test. What is like the product's is left out by `make quick`."""
+    for name, mutants in MUTANTS.items():
+        for what, mutant in mutants.items():
+            again = name != "product" and what not in OWN[name]
+            marks = [pytest.mark.slow] if again else []
+            yield pytest.param(name, *mutant, id=f"{name}: {what}", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "change", "message"), broken())
+def test_a_mutant_is_caught(name, change, message):
+    with pytest.raises(SynchronizationError, match=message) as caught:
+        emulated(name, change)
+    assert "\n" not in str(caught.value)
+
+
+# What PTX allows, and why.
+EQUIVALENT = [
+    pytest.param(
+        "product",
+        m.moved("fence_proxy", 1, "warpgroup_sync", 1),
+        id="product: the fence behind the sync, which is still on the way from writes to TMA",
+    ),
+    pytest.param(
+        "product",
+        m.instead(
+            "fence_proxy", 0, "ptx.fence_mbarrier_init", "mbarrier_init", "release", "cluster", ""
+        ),
+        id="product: fence.mbarrier_init, which CUTLASS has for barriers, and a sync",
+    ),
+    pytest.param(
+        "product",
+        m.under("wgmma_fence", 0, m.first_round),
+        id="product: wgmma.fence in the first round only: sums of one shape are in order",
+    ),
+    pytest.param(
+        "float32",
+        m.without("wgmma_fence", 1),
+        id="float32: no second wgmma.fence: no thread uses registers behind the first",
+    ),
+    pytest.param(
+        "residual",
+        m.without("cp_async_bulk_wait_group", 1),
+        id="residual: no second wait for stores: who fetched the residual has waited",
+    ),
+    pytest.param(
+        "residual",
+        m.without("warpgroup_sync", 0),
+        id="residual: no sync before results are written: a thread writes what it has read",
+    ),
+    pytest.param(
+        "cut",
+        m.without("warpgroup_sync", 2),
+        id="cut: no sync before a part is left: it only counts, and parts are used once",
+    ),
+    pytest.param(
+        "cut",
+        m.without("cp_async_bulk_wait_group", -1),
+        id="cut: no wait for stores at the end: all results come from registers",
+    ),
+    pytest.param(
+        "stream_by_threads",
+        m.without("cp_async_wait_all", 0),
+        id="stream_by_threads: no cp.async.wait_all: barriers were told, and waited for",
+    ),
+    pytest.param(
+        "implicit",
+        m.without("mbarrier_init", 2),
+        id="implicit: a barrier for tiles on demand, which are in turns",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), EQUIVALENT)
+def test_what_ptx_allows(name, change):
+    *_, want = emulated(name)
+    *_, result = emulated(name, change)
+    np.testing.assert_array_equal(result, want)
+
+
+def test_what_is_wrong_is_known_though_the_result_is_right():
+    """It takes no luck: a fence that is missing does not change what the emulator computes."""
+    *_, want = emulated("product")
+    kernel, (a, b, c) = lowered("product")
+    c = c.copy()
+    with pytest.raises(OrderError, match=FENCE):
+        d2ltvm.emulate(m.without("fence_proxy", 1)(kernel), a, b, c)
+    np.testing.assert_array_equal(c, want)
+
+
+def test_there_are_many():
+    assert sum(map(len, MUTANTS.values())) > 150
+    assert len({what for mutants in MUTANTS.values() for what in mutants}) > 50
