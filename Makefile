@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CHAPTERS ?=
+RECORDS ?=
 CHECK ?=
 INPUTS ?= 20000
 SITE := _build/html
@@ -53,7 +54,8 @@ quick: $(STAMP)  ## unit tests in a minute: without chapters, and tests marked s
 test-web: $(STAMP)  ## the site in a browser, Chromium; without one, a line says so
 	@if $(BIN)/python tests/web/browser.py; then \
 		$(MAKE) --no-print-directory $(SITE)/index.html && \
-		$(BIN)/python -m pytest -q -p no:nbval -o addopts= -m web -n 2 --dist worksteal tests/web; fi
+		$(BIN)/python -m pytest -q -p no:nbval -o addopts= -m web -n 2 --dist worksteal --reruns 2 -rR \
+			tests/web; fi
 
 $(SITE)/index.html: $(wildcard $(shell git ls-files _config.yml _toc.yml book d2ltvm tools 2>/dev/null))
 	@$(MAKE) --no-print-directory book
@@ -71,7 +73,7 @@ notebooks: $(STAMP)  ## run chapters and keep their outputs; CHAPTERS="book/... 
 	@$(BIN)/python tools/execute.py $(CHAPTERS)
 
 record: $(STAMP)  ## on a GPU: measure every chapter again and write the records
-	@$(BIN)/python tools/execute.py --record $(CHAPTERS)
+	@$(BIN)/python tools/execute.py --record $(if $(RECORDS),--only $(RECORDS)) $(CHAPTERS)
 
 validate: $(STAMP)  ## on a GPU: hold the access analyser against the hardware's counters
 	@PYTHONPATH=. D2LTVM_RECORD=1 $(BIN)/python tools/validate_access.py
