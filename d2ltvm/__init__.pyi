@@ -13,6 +13,7 @@ from . import (
     figures as figures,
     hopper as hopper,
     layouts as layouts,
+    network as network,
     schedules as schedules,
     system as system,
 )
