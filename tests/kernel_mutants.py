@@ -121,9 +121,14 @@ def first_thread(kernel: Any) -> Any:
 
 
 def first_consumer(kernel: Any) -> Any:
-    """A condition of a kernel for the first thread behind the producer's: thread == 128."""
+    """A condition for the first thread behind the producer's warpgroup: thread == 128."""
     branches = find(kernel.body, "IfThenElse")
-    return next(b.condition for b in branches if "== 128" in str(b.condition))
+    condition = next(b.condition for b in branches if str(b.condition) == "thread == 0")
+    zero = [node for node in find(condition, "IntImm") if node.value == 0][-1]
+    first = tirx.const(128, zero.ty.dtype)
+    return tvm_ffi.structural_map(
+        condition, (type(zero), lambda node: first if node.same_as(zero) else node)
+    )
 
 
 def first_round(kernel: Any) -> Any:

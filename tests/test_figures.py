@@ -513,6 +513,27 @@ def test_banks_are_numbered_below_requests_to_shared_memory():
     assert weights == ["0", *image[32:], "asked for by 32 lanes"]
 
 
+def test_roles_tell_and_wait():
+    roles = {"producer": "threads", "full": "barrier", "consumer": "threads"}
+    told = [
+        ("producer", "full", "arrives"),
+        "in each round",
+        ("full", "consumer", "may go on"),
+        ("consumer", "consumer", "adds up"),
+    ]
+    figures.draw_roles(roles, told, note="here")
+    assert {*roles, "arrives", "in each round", "may go on", "adds up", "here"} <= texts()
+    assert {"threads", "barrier"} <= texts() and "unit" not in texts()  # a legend of what is there
+    (axes,) = plt.gcf().axes
+    arrows = [t.arrow_patch for t in axes.texts if getattr(t, "arrow_patch", None)]
+    assert [arrow.get_linestyle() for arrow in arrows] == ["-", "--"]
+    for bad in [("producer", "queue", "x")], [("producer", "full")], []:
+        with pytest.raises(ValueError, match="expected"):
+            figures.draw_roles(roles, bad)
+    with pytest.raises(ValueError, match="'x' is a 'lamp'; expected one of threads, unit, barrier"):
+        figures.draw_roles({"x": "lamp"}, ["y"])
+
+
 def test_steps_have_words_and_no_scale():
     rows = {
         "one": [(0, 2, "move", "write")],

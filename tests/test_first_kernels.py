@@ -131,7 +131,7 @@ def test_a_short_kernel_code_has_ptx_in_the_place_of_calls():
 def test_every_hopper_kernel_can_be_shown_short():
     for kernel in (
         first_kernels.hand_over(5),
-        d2ltvm.hopper.ring.stream(1000, rounds=2, sms=1),
+        d2ltvm.hopper.ring.stream_watched(1000, rounds=2, sms=1),
         d2ltvm.hopper.ring.stream_by_threads(1000, sms=1),
         d2ltvm.hopper.matmul_nt(256, 256, 64, sms=1),
     ):

@@ -55,7 +55,7 @@ def test_reference_adds_up_every_row_once():
 
 def clocked(rounds=8, **options):
     x = data(500)
-    kernel = ring.stream(len(x), rows=32, sms=2, rounds=rounds, **options)
+    kernel = ring.stream_watched(len(x), rows=32, sms=2, rounds=rounds, **options)
     return kernel, x, poisoned(x, 32, sms=2), np.zeros((4, rounds), "uint64")
 
 
@@ -106,9 +106,10 @@ def test_errors(kernel, wrong, message):
 
 def test_errors_of_clocks():
     with pytest.raises(ValueError, match="pause is -1; expected an integer of at least 0"):
-        ring.stream(1024, pause=-1)
-    with pytest.raises(ValueError, match="rounds is 9; expected at most 8, which block 0 has"):
-        ring.stream(500, rows=32, sms=2, rounds=9)
+        ring.stream_watched(1024, pause=-1)
+    for rounds in (0, 9):
+        with pytest.raises(ValueError, match=f"rounds is {rounds}; expected 1 to 8, which block 0"):
+            ring.stream_watched(500, rows=32, sms=2, rounds=rounds)
 
 
 def loop_with(text, *names):
@@ -145,7 +146,7 @@ def test_machine_code(kernel, rows, stages):
 
 
 def test_machine_code_with_clocks():
-    built = d2ltvm.build(ring.stream(2**20, 32, pause=512, rounds=40), "sm_90a")
+    built = d2ltvm.build(ring.stream_watched(2**20, 32, pause=512, rounds=40), "sm_90a")
     (resources,) = d2ltvm.resources(built.cubin()).values()
     assert resources.local == 0 and built.launches[0].block == (384, 1, 1)
     assert "SR_CLOCKLO" in built.sass()

@@ -4,8 +4,8 @@
 GPU's memories. Every function draws a figure and returns nothing, so that a notebook shows it once.
 `banks` has a tile among the banks of shared memory, `tiles` the tiles of blocks, warps and threads,
 `windows` those of a convolution and what they read, `machine` the levels of a launch, timelines and
-steps, `launches` the pictures of the first chapters. Colours, markers and `STYLE`, a Matplotlib
-style sheet, are in `style`.
+steps, `roles` who waits for whom in a kernel, `launches` the pictures of the first chapters.
+Colours, markers and `STYLE`, a Matplotlib style sheet, are in `style`.
 """
 
 from d2ltvm.figures.banks import Tile, draw_banks
@@ -19,6 +19,7 @@ from d2ltvm.figures.drawings import (
 )
 from d2ltvm.figures.launches import draw_first_step, draw_flow, draw_launch, draw_reads
 from d2ltvm.figures.machine import draw_machine, draw_memory, draw_steps, draw_timeline
+from d2ltvm.figures.roles import draw_roles
 from d2ltvm.figures.style import COLOURS, DASHES, LEVELS, MARKERS, STYLE
 from d2ltvm.figures.tiles import draw_tiles
 from d2ltvm.figures.windows import draw_conv_tiles, draw_inputs, draw_window
@@ -43,6 +44,7 @@ __all__ = [
     "draw_memory",
     "draw_reads",
     "draw_requests",
+    "draw_roles",
     "draw_steps",
     "draw_threads",
     "draw_tiles",

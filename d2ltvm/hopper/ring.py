@@ -12,24 +12,22 @@ from tvm.backend.cuda.lang.pipeline import Pipeline, PipelineState
 from tvm.script import tirx as T
 from tvm.tirx.layout import S, TileLayout
 
+from d2ltvm.hopper.patch import changed
 from d2ltvm.hopper.planning import SHARED, check_integers, check_sms
 from d2ltvm.hopper.tiles import tma_load
 
 WIDTH = 64  # float16 of a row, which are 128 bytes: once around the banks of shared memory
 LINES = 16  # rows that 128 threads read at once, 16 bytes each
-EVENTS = ("asked", "arrived", "taken", "handed back")  # of a tile: what `stream` keeps clocks of
+EVENTS = (
+    "asked",
+    "arrived",
+    "taken",
+    "handed back",
+)  # of a tile: what `stream_watched` keeps clocks of
 
 
 # From hopper/feeding.
-def stream(
-    n: int,
-    rows: int = 128,
-    stages: int = 4,
-    laps: int = 1,
-    pause: int = 0,
-    rounds: int = 0,
-    sms: int | None = None,
-) -> Any:
+def stream(n: int, rows: int = 128, stages: int = 4, laps: int = 1, sms: int | None = None) -> Any:
     """A kernel that adds up the columns of X, which TMA brings through a ring of tiles.
 
     >>> kernel = d2ltvm.build(ring.stream(2**20), "sm_90a")
@@ -43,10 +41,6 @@ def stream(
         rows: of a tile, 16 to 256, a multiple of 16.
         stages: slots of the ring.
         laps: how often a block goes through its tiles.
-        pause: cycles for which a slot is held at least, once its tile has been taken.
-        rounds: of block 0 whose clocks are kept, in another array behind the sums: uint64
-            of (4, rounds), when a tile was asked for, arrived, was taken and handed back
-            (by the first thread that adds up).
         sms: blocks that run at once; None for one on each SM (132 without a GPU).
 
     Returns:
@@ -55,15 +49,17 @@ def stream(
     Raises:
         ValueError: a size is not as above, or shared memory is too small.
     """
-    tiles, blocks = check_stream(n, rows, stages, laps, pause, rounds, sms)
-    nbytes, groups = rows * WIDTH * 2, 3 if rounds else 2
+    tiles, blocks = check_stream(n, rows, stages, laps, sms)
+    nbytes = rows * WIDTH * 2
 
-    @T.inline
-    def body(X, sums_of, clocks):
+    @T.prim_func
+    def main(x_ptr: T.handle, sums_ptr: T.handle):
+        X = T.match_buffer(x_ptr, (n, WIDTH), "float16", align=16)
+        sums_of = T.match_buffer(sums_ptr, (blocks, LINES, WIDTH), "float32", align=16)
         T.device_entry()
         block = T.cta_id([blocks])
-        warpgroup = T.warpgroup_id([groups])  # 0 is the producer, 1 the consumer
-        thread = T.thread_id([groups * 128])
+        warpgroup = T.warpgroup_id([2])  # 0 is the producer, 1 the consumer
+        thread = T.thread_id([256])
 
         pool = T.SMEMPool()
         tile = plain_tile(pool, (stages, rows, WIDTH))
@@ -73,14 +69,12 @@ def stream(
         T.cuda.cta_sync()
 
         slot = PipelineState(stages, 0)
-        r: T.int32 = 0
         if warpgroup == 0:
             if thread == 0:
                 for _ in T.serial(laps):
                     at: T.int32 = block
                     while at < tiles:
                         ring.empty.wait(slot.stage, slot.phase ^ 1)  # all begin empty
-                        record_clock(clocks, 0, block, r, rounds)
                         ring.full.arrive(slot.stage, nbytes)  # that will come
                         y: T.let[T.int32] = at * rows
                         tma_load(
@@ -89,9 +83,8 @@ def stream(
                             ring.full.ptr_to([slot.stage]),
                         )
                         slot.advance()
-                        r = r + 1
                         at = at + blocks
-        elif warpgroup == 1:
+        else:
             sums = T.alloc_local((8,), "float32")
             eight = T.alloc_local((8,), "float16")
             clear(sums)
@@ -99,40 +92,99 @@ def stream(
                 at: T.int32 = block
                 while at < tiles:
                     ring.full.wait(slot.stage, slot.phase)
-                    start: T.uint64 = T.uint64(0)
-                    if pause > 0:
-                        start = T.cuda.clock64()
-                    if thread == 128:
-                        record_clock(clocks, 2, block, r, rounds)
                     add_slot(sums, eight, tile, slot.stage, thread, rows)
-                    hold(start, pause)
                     ring.empty.arrive(slot.stage)  # each thread, when it has read
-                    if thread == 128:
-                        record_clock(clocks, 3, block, r, rounds)
                     slot.advance()
-                    r = r + 1
                     at = at + blocks
             write_sums(sums_of, sums, block, thread)
-        else:
-            record_arrivals(ring, slot, clocks, block, thread, rounds)
-
-    if rounds:
-
-        @T.prim_func
-        def main(x_ptr: T.handle, sums_ptr: T.handle, clocks_ptr: T.handle):
-            X = T.match_buffer(x_ptr, (n, WIDTH), "float16", align=16)
-            sums_of = T.match_buffer(sums_ptr, (blocks, LINES, WIDTH), "float32", align=16)
-            clocks = T.match_buffer(clocks_ptr, (4, rounds), "uint64", align=16)
-            body(X, sums_of, clocks)
-    else:
-
-        @T.prim_func
-        def main(x_ptr: T.handle, sums_ptr: T.handle):
-            X = T.match_buffer(x_ptr, (n, WIDTH), "float16", align=16)
-            sums_of = T.match_buffer(sums_ptr, (blocks, LINES, WIDTH), "float32", align=16)
-            body(X, sums_of, sums_of)
 
     return main
+
+
+# From hopper/feeding.
+def stream_watched(
+    n: int,
+    rows: int = 128,
+    stages: int = 4,
+    pause: int = 0,
+    rounds: int = 8,
+    sms: int | None = None,
+) -> Any:
+    """The kernel of `stream`, but slots are held, and block 0 writes down when tiles come and go.
+
+    >>> kernel = d2ltvm.build(ring.stream_watched(2**20, rounds=48), "sm_90a")
+
+    A third warpgroup waits for `full`, to see when tiles arrive. Clocks are uint64 of
+    (4, rounds), behind the sums: when a tile was asked for, arrived, was taken and handed
+    back (by the first thread that adds up).
+
+    Args:
+        n, rows, stages, sms: as for `stream`.
+        pause: cycles for which a slot is held at least, once its tile has been taken.
+        rounds: of block 0 whose clocks are kept.
+
+    Returns:
+        A PrimFunc, for `d2ltvm.build`.
+
+    Raises:
+        ValueError: a size is not as above, or block 0 has fewer rounds.
+    """
+    tiles, blocks = check_stream(n, rows, stages, 1, sms)
+    check_integers(0, pause=pause, rounds=rounds)
+    if not 1 <= rounds <= math.ceil(tiles / blocks):
+        most = math.ceil(tiles / blocks)
+        raise ValueError(f"rounds is {rounds}; expected 1 to {most}, which block 0 has")
+
+    @T.inline
+    def note(clocks, event, block, r):
+        if block == 0 and r < rounds:
+            clocks[event, r] = T.cuda.clock64()
+
+    @T.inline
+    def hold(start):
+        now: T.uint64 = start
+        while now - start < T.uint64(pause):
+            now = T.cuda.clock64()
+
+    @T.inline
+    def note_arrivals(ring, slot, clocks, block, thread):
+        if block == 0 and thread == 256:
+            for r in T.serial(rounds):
+                ring.full.wait(slot.stage, slot.phase)
+                clocks[1, r] = T.cuda.clock64()
+                slot.advance()
+
+    return changed(
+        stream, *WATCHED, rounds=rounds, note=note, hold=hold, note_arrivals=note_arrivals
+    )(n, rows, stages, 1, sms)
+
+
+# Edits of `stream`: what to replace, by what. The events are those of EVENTS.
+WATCHED = (
+    ("sums_ptr: T.handle):", "sums_ptr: T.handle, clocks_ptr: T.handle):\n"
+     '        clocks = T.match_buffer(clocks_ptr, (4, rounds), "uint64", align=16)'),
+    ("T.warpgroup_id([2])", "T.warpgroup_id([3])"),
+    ("T.thread_id([256])", "T.thread_id([384])"),
+    ("slot = PipelineState(stages, 0)\n",
+     "slot = PipelineState(stages, 0)\n        r: T.int32 = 0\n"),
+    ("slot.advance()", "slot.advance(); r = r + 1"),
+    ("ring.full.arrive(", "note(clocks, 0, block, r); ring.full.arrive("),
+    ("        else:\n", "        elif warpgroup == 1:\n"),
+    ("ring.full.wait(slot.stage, slot.phase)\n",
+     "ring.full.wait(slot.stage, slot.phase)\n"
+     "                    start: T.uint64 = T.cuda.clock64()\n"
+     "                    if thread == 128:\n"
+     "                        note(clocks, 2, block, r)\n"),
+    ("ring.empty.arrive(slot.stage)",
+     "hold(start); ring.empty.arrive(slot.stage)\n"
+     "                    if thread == 128:\n"
+     "                        note(clocks, 3, block, r)\n"
+     "                   "),
+    ("write_sums(sums_of, sums, block, thread)\n",
+     "write_sums(sums_of, sums, block, thread)\n"
+     "        else:\n"
+     "            note_arrivals(ring, slot, clocks, block, thread)\n"),
+)  # fmt: skip
 
 
 # From hopper/feeding.
@@ -147,7 +199,7 @@ def stream_by_threads(
 
     Args, returned and raised: as for `stream`.
     """
-    tiles, blocks = check_stream(n, rows, stages, laps, 0, 0, sms)
+    tiles, blocks = check_stream(n, rows, stages, laps, sms)
 
     @T.prim_func
     def main(x_ptr: T.handle, sums_ptr: T.handle):
@@ -232,37 +284,6 @@ def add_slot(sums, eight, tile, stage, thread, rows):
 
 # From hopper/feeding.
 @T.inline
-def hold(start, pause):
-    """Wait until the clock is so many cycles past the start."""
-    if pause > 0:
-        now: T.uint64 = start
-        while now - start < T.uint64(pause):
-            now = T.cuda.clock64()
-
-
-# From hopper/feeding.
-@T.inline
-def record_clock(clocks, event, block, r, rounds):
-    """Write down the clock at an event of a round, of block 0."""
-    if rounds > 0:  # noqa: SIM102 decided when the kernel is made
-        if block == 0 and r < rounds:
-            clocks[event, r] = T.cuda.clock64()
-
-
-# From hopper/feeding.
-@T.inline
-def record_arrivals(ring, slot, clocks, block, thread, rounds):
-    """Write down when tiles of block 0 arrive, whether or not anybody is waiting for them."""
-    if rounds > 0:  # noqa: SIM102 decided when the kernel is made
-        if block == 0 and thread == 256:
-            for r in T.serial(rounds):
-                ring.full.wait(slot.stage, slot.phase)
-                clocks[1, r] = T.cuda.clock64()
-                slot.advance()
-
-
-# From hopper/feeding.
-@T.inline
 def write_sums(sums_of, sums, block, thread):
     """Write the sums of a warpgroup to those of all blocks."""
     for j in T.unroll(8):
@@ -279,7 +300,7 @@ def reference(x: Any, rows: int = 128, laps: int = 1, sms: int | None = None) ->
         x: an array of (n, 64).
         rows, laps, sms: as for `stream`.
     """
-    tiles, blocks = check_stream(len(x), rows, 1, laps, 0, 0, sms)
+    tiles, blocks = check_stream(len(x), rows, 1, laps, sms)
     whole = np.zeros((tiles * rows, WIDTH), x.dtype)
     whole[: len(x)] = x
     parts = whole.reshape(tiles, rows // LINES, LINES, WIDTH)
@@ -293,20 +314,13 @@ def plain_tile(pool: Any, shape: tuple[int, ...], dtype: str = "float16") -> Any
     return pool.alloc(shape, dtype, align=1024, layout=TileLayout(S[tuple(shape)]))
 
 
-def check_stream(
-    n: int, rows: int, stages: int, laps: int, pause: int, rounds: int, sms: int | None
-) -> tuple[int, int]:
+def check_stream(n: int, rows: int, stages: int, laps: int, sms: int | None) -> tuple[int, int]:
     """Refuse what the kernels cannot do; else how many tiles and blocks there are."""
     check_integers(n=n, stages=stages, laps=laps, rows=rows)
-    check_integers(0, pause=pause, rounds=rounds)
     if rows % LINES or rows > 256:
         raise ValueError(f"rows is {rows}; expected a multiple of {LINES}, up to 256")
     most = SHARED // (rows * WIDTH * 2 + 16)  # two barriers of 8 bytes
     if stages > most:
         raise ValueError(f"stages is {stages}; expected 1 to {most} with rows = {rows}")
     tiles = math.ceil(n / rows)
-    blocks = min(check_sms(sms), tiles)
-    most = laps * math.ceil(tiles / blocks)
-    if rounds > most:
-        raise ValueError(f"rounds is {rounds}; expected at most {most}, which block 0 has")
-    return tiles, blocks
+    return tiles, min(check_sms(sms), tiles)
