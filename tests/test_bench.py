@@ -10,7 +10,14 @@ from fake_clock import FakeClock
 
 import d2ltvm
 from d2ltvm import schedules
-from d2ltvm.bench import contenders, d2l_names, libraries, scoreboard, timing
+from d2ltvm.bench import (
+    contenders,
+    d2l_names,
+    libraries,
+    operator_contenders,
+    scoreboard,
+    timing,
+)
 from d2ltvm.bench import run as bench_run
 from d2ltvm.bench.run import as_measurement
 
@@ -251,6 +258,58 @@ def test_gflops_are_operations_by_seconds(two_ms):
     assert product == pytest.approx([2 * 16**3 / billion])
     assert convolution == pytest.approx([2 * 4 * 4 * 9**2 * 3**2 / billion])
     assert all(asked == ([""], "host") for asked in two_ms)
+
+
+def test_operators_by_d2l_tvms_names(two_ms):
+    """GFLOPS of a depthwise convolution, seconds of a pooling and of a batch norm."""
+    found = d2ltvm.bench_depthwise_conv_tvm(schedules.cpu_depthwise, [(4, 9, 3)], "llvm")
+    assert found == pytest.approx([2 * 4 * 9**2 * 3**2 / 2e-3 / 1e9])
+    sizes = [(4, 9, 3), (2, 8, 3)]
+    for kind in ("max", "avg"):
+        largest = kind == "max"
+        func = lambda size, largest=largest: schedules.cpu_pool(*size, 1, 1, largest=largest)  # noqa: E731
+        assert d2ltvm.bench_pooling_tvm(func, sizes, "llvm", kind).tolist() == [2e-3, 2e-3]
+    norm = d2ltvm.bench_bn_tvm(lambda size: schedules.cpu_batch_norm(*size), [(4, 9)], "llvm")
+    assert norm.tolist() == [2e-3]
+    assert all(asked == ([""], "host") for asked in two_ms)
+
+
+def test_a_pooling_that_is_another_is_not_timed(two_ms):
+    with pytest.raises(d2ltvm.WrongResultError):
+        d2ltvm.bench_pooling_tvm(
+            lambda size: schedules.cpu_pool(*size, 1, 1), [(4, 9, 3)], "llvm", "avg"
+        )
+    assert not two_ms
+
+
+@pytest.mark.skipif(not has_mxnet(), reason="MXNet is not there")
+def test_operators_of_mxnet(two_ms):
+    found = d2ltvm.bench_depthwise_conv_mxnet([(4, 9, 3)])
+    assert found == pytest.approx([2 * 4 * 9**2 * 3**2 / 2e-3 / 1e9])
+    assert d2ltvm.bench_pooling_mxnet("max", [(4, 9, 3)]).tolist() == [2e-3]
+    assert d2ltvm.bench_bn_mxnet([(4, 9)]).tolist() == [2e-3]
+
+
+@pytest.mark.skipif(not has_mxnet(), reason="MXNet is not there")
+def test_mxnet_computes_what_the_kernels_do(monkeypatch):
+    """The arrays that MXNet is given and writes are those of the definitions."""
+    seen = []
+    monkeypatch.setattr(operator_contenders, "_waiting", lambda call, out: seen.append((call, out)))
+    data, weight, out = d2ltvm.get_conv_data(3, 3, 8, 3, 1, conv_type="depthwise")
+    operator_contenders.mxnet_depthwise(1)(data, weight, out)
+    operator_contenders.mxnet_pool("max", 3)(data, out)
+    operator_contenders.mxnet_bn()(*d2ltvm.get_bn_data(3, 8))
+    for call, _ in seen:
+        call()
+    got = [out.asnumpy()[0] for _, out in seen]
+    *inputs, _ = d2ltvm.get_bn_data(3, 8)
+    wanted = [
+        d2ltvm.compute.depthwise_reference(data, weight, 1),
+        d2ltvm.compute.pool_reference("max", data, 3, 1),
+        operator_contenders.exact_bn(*inputs)[0],
+    ]
+    for one, want in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(one, want, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.skipif(not has_mxnet(), reason="MXNet is not there")

@@ -1,7 +1,8 @@
 """Benchmarks by the names of Dive into Deep Learning Compiler, whose readers look for them.
 
-As there, each times one contender and returns GFLOPS, an array with one number for each size.
-`bench_workload` returns seconds. All other benchmarks of this package return a `Measurement`.
+As there, each times one contender and returns GFLOPS, an array with one number for each size; those
+of pooling and batch norm return seconds, and so does `bench_workload`. All other benchmarks of this
+package return a `Measurement`.
 """
 
 import math
@@ -11,17 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from d2ltvm.bench import contenders
+from d2ltvm.bench import contenders, operator_contenders
 from d2ltvm.bench.contenders import Contender, Schedule, tvm_add, tvm_conv, tvm_matmul
 from d2ltvm.bench.run import as_sizes, clock_of
 from d2ltvm.bench.timing import time_together
 from d2ltvm.compute.convolution import conv_gflop
-from d2ltvm.compute.data import bcast_data, get_abc, get_conv_data, square_matrices
+from d2ltvm.compute.data import (
+    bcast_data,
+    get_abc,
+    get_bn_data,
+    get_conv_data,
+    square_matrices,
+)
 from d2ltvm.compute.ops import as_number
 from d2ltvm.errors import shown
 
 GFLOPS = np.ndarray[Any, np.dtype[np.float64]]
+Seconds = np.ndarray[Any, np.dtype[np.float64]]
 ConvSizes = Iterable[tuple[int, int, int]]  # channels, height and width of the image, of the kernel
+NormSizes = Iterable[tuple[int, int]]  # channels, height and width of the image
 
 
 def bench_workload(workload: Callable[[int], float]) -> float:
@@ -152,13 +161,120 @@ def bench_conv_torch(sizes: ConvSizes) -> GFLOPS:
     return _bench_conv(sizes, contenders.torch_conv, "graph")
 
 
-def _bench_conv(sizes: ConvSizes, contender: Callable[[int], Contender], clock: str) -> GFLOPS:
+def bench_depthwise_conv_tvm(func: Schedule, sizes: ConvSizes, target: Any = None) -> GFLOPS:
+    """GFLOPS of a scheduled depthwise convolution that keeps the size.
+
+    >>> d2ltvm.bench_depthwise_conv_tvm(
+    ...     d2ltvm.schedules.cpu_depthwise, [(4, 9, 3)], "llvm").shape
+    (1,)
+
+    Args:
+        func: function of c, n, k, p and s that returns a schedule of `depthwise_conv`.
+        sizes: tuples (channels, height and width of the image, those of the kernel).
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        GFLOPS at each size, an array of float64.
+    """
+
+    def contender(p: int) -> Contender:
+        return operator_contenders.tvm_depthwise(func, p, target=target)
+
+    return _bench_conv(sizes, contender, clock_of(target), "depthwise")
+
+
+def bench_depthwise_conv_mxnet(sizes: ConvSizes, ctx: str = "cpu") -> GFLOPS:
+    """GFLOPS of MXNet's depthwise convolution; `sizes` as for `bench_depthwise_conv_tvm`."""
+    return _bench_conv(
+        sizes, lambda p: operator_contenders.mxnet_depthwise(p, ctx=ctx), "host", "depthwise"
+    )
+
+
+def bench_pooling_tvm(
+    func: Callable[[tuple[int, int, int]], Any],
+    sizes: ConvSizes,
+    target: Any = None,
+    pool_type: str = "max",
+) -> Seconds:
+    """Seconds of a scheduled pooling with a border of 1 and stride 1.
+
+    >>> largest = lambda size: d2ltvm.schedules.cpu_pool(*size, 1, 1)
+    >>> d2ltvm.bench_pooling_tvm(largest, [(4, 9, 3)], "llvm").shape
+    (1,)
+
+    Args:
+        func: function of one of `sizes` that returns a schedule of `pool`.
+        sizes: tuples (channels, height and width of the image, those of the window).
+        target: as for `d2ltvm.build`.
+        pool_type: what the schedule computes, 'max' or 'avg', for the check.
+
+    Returns:
+        Seconds at each size, an array of float64.
+    """
+
+    def contender(k: int) -> Contender:
+        sized = lambda c, n, k, _p, _s: func((c, n, k))  # noqa: E731
+        return operator_contenders.tvm_pool(sized, pool_type, k, target=target)
+
+    return _bench_pooling(sizes, contender, clock_of(target))
+
+
+def bench_pooling_mxnet(pool_type: str, sizes: ConvSizes, ctx: str = "cpu") -> Seconds:
+    """Seconds of MXNet's pooling, 'max' or 'avg'; `sizes` as for `bench_pooling_tvm`."""
+    return _bench_pooling(
+        sizes, lambda k: operator_contenders.mxnet_pool(pool_type, k, ctx=ctx), "host"
+    )
+
+
+def bench_bn_tvm(
+    func: Callable[[tuple[int, int]], Any], sizes: NormSizes, target: Any = None
+) -> Seconds:
+    """Seconds of a scheduled batch norm.
+
+    >>> norm = lambda size: d2ltvm.schedules.cpu_batch_norm(*size)
+    >>> d2ltvm.bench_bn_tvm(norm, [(4, 9)], "llvm").shape
+    (1,)
+
+    Args:
+        func: function of one of `sizes` that returns a schedule of `batch_norm`.
+        sizes: tuples (channels, height and width of the image).
+        target: as for `d2ltvm.build`.
+
+    Returns:
+        Seconds at each size, an array of float64.
+    """
+    sized = lambda c, n: func((c, n))  # noqa: E731
+    return _bench_bn(sizes, operator_contenders.tvm_bn(sized, target), clock_of(target))
+
+
+def bench_bn_mxnet(sizes: NormSizes, ctx: str = "cpu") -> Seconds:
+    """Seconds of MXNet's batch norm; `sizes` as for `bench_bn_tvm`."""
+    return _bench_bn(sizes, operator_contenders.mxnet_bn(ctx), "host")
+
+
+def _bench_pooling(sizes: ConvSizes, contender: Callable[[int], Contender], clock: str) -> Seconds:
+    found = []
+    for c, n, k in sizes:
+        data, _, out = get_conv_data(c, c, n, k, 1, conv_type="depthwise")
+        found.append(time_together({"": contender(k)(data, out)}, clock)[""].median)
+    return np.array(found)
+
+
+def _bench_bn(sizes: NormSizes, contender: Contender, clock: str) -> Seconds:
+    runs = (contender(*get_bn_data(c, n)) for c, n in sizes)
+    return np.array([time_together({"": run}, clock)[""].median for run in runs])
+
+
+def _bench_conv(
+    sizes: ConvSizes, contender: Callable[[int], Contender], clock: str, conv_type: str = "direct"
+) -> GFLOPS:
     gflops = []
     for c, n, k in sizes:
         p = (k - 1) // 2
-        run = contender(p)(*get_conv_data(c, c, n, k, p))
+        run = contender(p)(*get_conv_data(c, c, n, k, p, conv_type=conv_type))
         seconds = time_together({"": run}, clock)[""].median
-        gflops.append(conv_gflop(c, c, n, k, p, 1) / seconds)
+        ic = c if conv_type == "direct" else 1
+        gflops.append(conv_gflop(c, ic, n, k, p, 1) / seconds)
     return np.array(gflops)
 
 

@@ -30,6 +30,7 @@ from .data import (
     bcast_data as bcast_data,
     get_abc as get_abc,
     get_bcast_data as get_bcast_data,
+    get_bn_data as get_bn_data,
     get_conv_batch as get_conv_batch,
     get_conv_data as get_conv_data,
     get_matmul_data as get_matmul_data,
@@ -41,4 +42,12 @@ from .operators import (
     depthwise_reference as depthwise_reference,
     pool as pool,
     pool_reference as pool_reference,
+)
+from .operators_nhwc import (
+    batch_norm_nhwc as batch_norm_nhwc,
+    depthwise_nhwc as depthwise_nhwc,
+    depthwise_nhwc_reference as depthwise_nhwc_reference,
+    global_pool_nhwc as global_pool_nhwc,
+    pool_nhwc as pool_nhwc,
+    pool_nhwc_reference as pool_nhwc_reference,
 )

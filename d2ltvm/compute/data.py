@@ -7,6 +7,7 @@ import numpy as np
 
 from d2ltvm.compute.convolution import Array, conv_out_size
 from d2ltvm.compute.ops import Shape, as_shape, broadcast_shape, check_dtype, countable, whole
+from d2ltvm.errors import shown
 
 Constructor = Callable[[Array], Any] | None
 
@@ -87,13 +88,22 @@ def get_matmul_data(
 
 
 def get_conv_data(
-    oc: int, ic: int, n: int, k: int, p: int = 0, s: int = 1, constructor: Constructor = None
+    oc: int,
+    ic: int,
+    n: int,
+    k: int,
+    p: int = 0,
+    s: int = 1,
+    constructor: Constructor = None,
+    conv_type: str = "direct",
 ) -> tuple[Any, Any, Any]:
     """A random image, random kernels, and `out` to hold their convolution.
 
     >>> data, weight, out = d2ltvm.get_conv_data(64, 3, 32, 3, p=1)
     >>> data.shape, weight.shape, out.shape
     ((3, 32, 32), (64, 3, 3, 3), (64, 32, 32))
+    >>> d2ltvm.get_conv_data(64, 64, 32, 3, p=1, conv_type="depthwise")[1].shape
+    (64, 1, 3, 3)
 
     Args:
         oc: output channels.
@@ -103,19 +113,51 @@ def get_conv_data(
         p: padding on each side.
         s: stride.
         constructor: called on each of the three NumPy arrays.
+        conv_type: 'direct', or 'depthwise', whose kernels have one input channel each.
 
     Returns:
         float32 arrays: `data` and `weight` standard normal with a fixed seed, `out` all NaN.
 
     Raises:
-        ValueError: the sizes are those of no convolution.
+        ValueError: the sizes are those of no convolution, `conv_type` is another, or a depthwise
+            convolution has not as many channels out as in.
     """
     on = conv_out_size(n, k, p, s)
     oc, ic, n, k = whole("oc", oc), whole("ic", ic), int(n), int(k)
-    data, weight = _normal((ic, n, n), (oc, ic, k, k))
+    if conv_type not in ("direct", "depthwise"):
+        raise ValueError(f"conv_type is {shown(conv_type)}; expected 'direct' or 'depthwise'")
+    if conv_type == "depthwise" and oc != ic:
+        raise ValueError(f"oc is {oc}; expected ic = {ic}, as conv_type is 'depthwise'")
+    data, weight = _normal((ic, n, n), (oc, ic if conv_type == "direct" else 1, k, k))
     return _construct(
         constructor, data, weight, np.full(countable("out", (oc, on, on)), np.nan, "float32")
     )
+
+
+def get_bn_data(c: int, n: int, constructor: Constructor = None) -> tuple[Any, ...]:
+    """A random image, four vectors for its batch normalisation, and `out` to hold the result.
+
+    >>> data, mean, var, gamma, beta, out = d2ltvm.get_bn_data(32, 28)
+    >>> data.shape, mean.shape, out.shape
+    ((32, 28, 28), (32, 1, 1), (32, 28, 28))
+
+    Args:
+        c: channels.
+        n: height and width of the image.
+        constructor: called on each of the six NumPy arrays.
+
+    Returns:
+        float32 arrays with a fixed seed: `data` and `beta` standard normal, `mean` and `gamma`
+        normal around 1, `var` the magnitudes of such, and `out` all NaN.
+
+    Raises:
+        ValueError: a size is not a positive integer.
+    """
+    c, n = whole("c", c), whole("n", n)
+    data, mean, var, gamma, beta = _normal((c, n, n), *[(c, 1, 1)] * 4)
+    out = np.full(countable("out", (c, n, n)), np.nan, "float32")
+    arrays = (data, mean + 1, abs(var + 1), gamma + 1, beta, out)
+    return tuple(map(constructor, arrays)) if constructor else arrays
 
 
 def get_conv_batch(

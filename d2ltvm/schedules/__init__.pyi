@@ -49,4 +49,23 @@ from .matmul import (
     matmul_warps as matmul_warps,
 )
 from .multiply_add import fma_kernel as fma_kernel, fma_tile as fma_tile
+from .operators import (
+    batch_norm_flat as batch_norm_flat,
+    depthwise_default as depthwise_default,
+    depthwise_rows as depthwise_rows,
+    pool_rows as pool_rows,
+)
+from .operators_cpu import (
+    cpu_batch_norm as cpu_batch_norm,
+    cpu_depthwise as cpu_depthwise,
+    cpu_pool as cpu_pool,
+)
+from .strips import (
+    batch_norm_pixels as batch_norm_pixels,
+    depthwise_plan as depthwise_plan,
+    depthwise_strips as depthwise_strips,
+    pool_global as pool_global,
+    pool_strips as pool_strips,
+    strip_block as strip_block,
+)
 from .transposing import strided as strided, swizzled as swizzled, transpose as transpose

@@ -1,0 +1,207 @@
+"""Schedules of depthwise convolution, pooling and batch normalisation with the channels last.
+
+A thread has `width` neighbouring channels, which in float16 are 16 bytes if there are eight, of a
+strip of neighbouring pixels of the result. What it reads and what it adds up are in registers.
+"""
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from d2ltvm.compute.convolution import conv_out_size
+from d2ltvm.compute.operators_nhwc import (
+    batch_norm_nhwc,
+    depthwise_nhwc,
+    global_pool_nhwc,
+    pool_nhwc,
+)
+from d2ltvm.compute.ops import schedule, whole
+from d2ltvm.schedules.arguments import Factors, checked
+from d2ltvm.schedules.loops import bind_thread
+from d2ltvm.schedules.operators import unroll_inside
+
+THREADS = ("threadIdx.y", "threadIdx.x")
+
+
+@checked
+def depthwise_strips(
+    batch: int, c: int, n: int, k: int, p: int, s: int,
+    strip: Factors = (4, 1), block: Factors = (1, 28, 8), width: int = 8, half: bool = True,
+) -> Schedule:  # fmt: skip
+    """Depthwise convolution, channels last: `width` channels of `strip` rows, columns a thread.
+
+    A block has `block` strips of rows, of columns, and groups of channels.
+    """
+    sch = schedule(depthwise_nhwc(batch, c, n, k, p, s, "float16" if half else "float32"))
+    thread = share_strips(sch, strip, block, width)
+    weights = sch.cache_read("Sums", 1, "local")
+    sch.compute_at(weights, thread, preserve_unit_loops=True)
+    in_registers(sch, p, thread, [weights])
+    return sch
+
+
+@checked
+def pool_strips(
+    batch: int, c: int, n: int, k: int, p: int, s: int,
+    strip: Factors = (1, 1), block: Factors = (1, 28, 8), width: int = 8, half: bool = True,
+    largest: bool = True,
+) -> Schedule:  # fmt: skip
+    """Pooling, channels last, in strips as `depthwise_strips`: the largest number, or the mean."""
+    kind = "max" if largest else "avg"
+    sch = schedule(pool_nhwc(kind, batch, c, n, k, p, s, "float16" if half else "float32"))
+    in_registers(sch, p, share_strips(sch, strip, block, width), [])
+    return sch
+
+
+def share_strips(sch: Schedule, strip: Factors, block: Factors, width: int) -> LoopRV:
+    """Share out a result of (batch, height, width, channels); returns the loop of the threads."""
+    sums, rounded = sch.get_sblock("Sums"), sch.get_sblock("Y")
+    result = sch.cache_write(rounded, 0, "local")
+    b, i, j, c = sch.get_loops(result)
+    by, ty, row = sch.split(i, [None, block[0], strip[0]])
+    bx, tx, column = sch.split(j, [None, block[1], strip[1]])
+    bc, tc, v = sch.split(c, [None, block[2], width])
+    sch.reorder(b, by, bx, bc, ty, tx, tc, row, column, v)
+    thread = sch.fuse(ty, tx, tc)
+    sch.bind(sch.fuse(b, by, bx, bc), "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    for each in (rounded, sums):
+        sch.compute_at(each, thread)
+        sch.set_scope(each, 0, "local")
+    return thread
+
+
+def in_registers(sch: Schedule, p: int, thread: LoopRV, others: list[SBlockRV]) -> None:
+    """Load a strip's pixels into registers, in vectors, and unroll what a thread does."""
+    sums, rounded = sch.get_sblock("Sums"), sch.get_sblock("Y")
+    pixels = sch.get_sblock("PaddedX") if p else sch.cache_read(sums, 0, "local")
+    sch.compute_at(pixels, thread, preserve_unit_loops=True)
+    sch.set_scope(pixels, 0, "local")
+    unroll_inside(sch, [sums, rounded], [*others, pixels, sch.get_sblock("Y_local")])
+
+
+@checked
+def pool_global(
+    batch: int, c: int, n: int, groups: int = 32, width: int = 8, half: bool = True
+) -> Schedule:
+    """The mean of each channel, channels last: a row of pixels a thread, then a sum of rows."""
+    sch = schedule(global_pool_nhwc(batch, c, n, "float16" if half else "float32"))
+    sums, rounded = sch.get_sblock("Sums"), sch.get_sblock("Y")
+    partial = sch.rfactor(sch.get_loops(sums)[2], 0)
+    shared = sch.cache_write(partial, 0, "local")
+    sch.set_scope(shared, 0, "shared")
+    b, ch, row, x = sch.get_loops(partial)
+    bc, group, v = sch.split(ch, [None, groups, width])
+    sch.reorder(b, bc, row, group, x, v)
+    tile = sch.fuse(b, bc)
+    bind_thread(sch, (tile, row, group), ("blockIdx.x", *THREADS))
+    sch.reverse_compute_at(shared, group)
+    pixels = sch.cache_read(partial, 0, "local")
+    sch.compute_at(pixels, group)
+    sch.vectorize(sch.get_loops(pixels)[-1])
+    for loop in (*sch.get_loops(pixels)[3:-1], *sch.get_loops(partial)[3:]):
+        sch.unroll(loop)
+    sch.set_scope(sums, 0, "local")
+    sch.reverse_compute_at(sums, tile)
+    *_, row, ch = sch.get_loops(sums)
+    _, ty, tx = sch.split(ch, [None, n, groups])
+    sch.reorder(ty, tx, row)
+    bind_thread(sch, (ty, tx), THREADS)
+    sch.reverse_compute_at(rounded, tx)
+    sch.unroll(row)
+    return sch
+
+
+@checked
+def batch_norm_pixels(
+    pixels: int, c: int, each: int = 4, block: Factors = (16, 8), width: int = 8,
+    relu: bool = True, half: bool = True,
+) -> Schedule:  # fmt: skip
+    """Batch norm, channels last: `width` channels of `each` pixels a thread.
+
+    A block has `block` times so many pixels, and groups of channels.
+    """
+    dtype = "float16" if half else "float32"
+    sch = schedule(batch_norm_nhwc(pixels, c, relu=relu, dtype=dtype))
+    rounded = sch.get_sblock("Y")
+    result = sch.cache_write(rounded, 0, "local")
+    pixel, ch = sch.get_loops(result)
+    bx, side, step = sch.split(pixel, [None, block[0], each])
+    bc, group, v = sch.split(ch, [None, block[1], width])
+    sch.reorder(bx, bc, side, group, step, v)
+    thread = sch.fuse(side, group)
+    bind_thread(sch, (sch.fuse(bx, bc), thread), ("blockIdx.x", "threadIdx.x"))
+    sch.compute_at(rounded, thread)
+    loaded = sch.cache_read(rounded, 0, "local")
+    sch.compute_at(loaded, thread)
+    blocks, copies = [rounded], [loaded, result]
+    for name in ("Shift", "Scale"):
+        stage = sch.get_sblock(name)
+        sch.compute_at(stage, thread)
+        sch.set_scope(stage, 0, "local")
+        blocks.append(stage)
+        copies += [sch.cache_read(stage, number, "local") for number in (0, 1)]
+    for vector in copies[2:]:
+        sch.compute_at(vector, thread)
+        sch.split(sch.get_loops(vector)[-1], [None, min(width, 4)])
+    unroll_inside(sch, blocks, copies)
+    return sch
+
+
+def strip_block(
+    c: int, n: int, strip: tuple[int, int], width: int, most: int = 256, least: int = 128
+) -> tuple[int, int, int]:
+    """A block's strips of rows, of columns, and groups of channels, all of which divide.
+
+    >>> strip_block(144, 56, (4, 1), 8)
+    (1, 28, 9)
+
+    Groups come first, up to 256 bytes of a pixel in float16; then strips side by side, as long as
+    the block has no more than `most` threads; then strips below each other, up to `least`.
+
+    Args:
+        c: channels, a multiple of `width`.
+        n: height and width of the result.
+        strip: rows and columns of the result that a thread has.
+        width: neighbouring channels that a thread has.
+        most: threads of a block at most.
+        least: threads that strips below each other may fill it up to.
+    """
+    c, n = whole("c", c), whole("n", n)
+    groups = _divisor(c // width, min(128 // width, most))
+    wide = _divisor(n // strip[1], most // groups)
+    return _divisor(n // strip[0], max(least // (wide * groups), 1)), wide, groups
+
+
+def depthwise_plan(
+    batch: int, c: int, n: int, k: int, p: int, s: int
+) -> dict[str, tuple[int, ...] | int]:
+    """What `depthwise_strips` is given for a layer, by a rule.
+
+    >>> depthwise_plan(32, 32, 112, 3, 1, 1)
+    {'strip': (7, 1), 'block': (1, 56, 4), 'width': 8}
+
+    Kernels of 3 x 3 leave room in a thread's registers for eight channels; larger ones have more
+    weights, and leave it for two. A strip has as many rows as divide the result, up to 7, as long
+    as there are 64 thousand threads, 16 warps for each of 132 multiprocessors.
+
+    Args:
+        batch: as for `depthwise_strips`, and so are the next five.
+        c: see there.
+        n: see there.
+        k: see there.
+        p: see there.
+        s: see there.
+    """
+    on = conv_out_size(n, k, p, s)
+    batch, c = whole("batch", batch), whole("c", c)
+    width = _divisor(c, 8 if k <= 3 else 2)
+    columns = 1 if k <= 3 or on % 2 else 2
+    threads = batch * on * on * c // (width * columns)
+    rows = _divisor(on, max(1, min(7, threads // 2**16)))
+    strip = (rows, columns)
+    return {"strip": strip, "block": strip_block(c, on, strip, width), "width": width}
+
+
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor of a number that is at most `most`."""
+    return max(size for size in range(1, max(most, 1) + 1) if number % size == 0)
