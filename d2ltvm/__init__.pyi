@@ -11,6 +11,7 @@ from . import (
     compute as compute,
     explore as explore,
     figures as figures,
+    fleet as fleet,
     hopper as hopper,
     layouts as layouts,
     network as network,

@@ -74,6 +74,28 @@ def parser() -> argparse.ArgumentParser:
     )
     bench.set_defaults(module="d2ltvm.bench.scoreboard")
 
+    fleet = commands.add_parser(
+        "fleet",
+        help="servers that measure kernels: one a GPU, here or on another machine",
+        description="Start TVM's RPC tracker and one of its servers for each GPU, say how they "
+        "are, or end them. They listen on this machine alone, unless --host says otherwise: TVM's "
+        "RPC asks nobody who they are, and runs what it is given.",
+        epilog="The exit code is 1 where that cannot be done, or no fleet is up.",
+    )
+    fleet.add_argument("what", choices=["up", "status", "down"])
+    fleet.add_argument("--cpus", type=int, metavar="N", help="up: N servers on the processor")
+    fleet.add_argument(
+        "--host", default="127.0.0.1", help="up: the address of the interface to listen on"
+    )
+    fleet.add_argument(
+        "--port", type=int, default=0, help="up: the tracker's; the servers have those behind it"
+    )
+    fleet.add_argument("--key", help="up: what servers are asked for by; by default the GPU's name")
+    fleet.add_argument(
+        "--join", metavar="HOST:PORT", help="up: servers go to this tracker, of another machine"
+    )
+    fleet.set_defaults(module="d2ltvm.fleet.command")
+
     cache = commands.add_parser(
         "cache",
         help="compiled kernels that are kept on disk",

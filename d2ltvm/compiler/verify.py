@@ -56,24 +56,45 @@ def check(
             `terms` is so large that zeros would pass.
         TypeError: `reference` does not take the inputs.
     """
-    _check_inputs([p for p in kernel.params if not p.output], inputs)
+    check_inputs([p for p in kernel.params if not p.output], inputs)
     outputs = [p for p in kernel.params if p.output]
-    _check_arity(reference, len(inputs))
-    with np.errstate(all="ignore"):  # of inf and nan, and of absolute values where no root is
-        expected = _reference(reference, inputs)
-        magnitudes = _reference(reference, [np.abs(_wide(x)) for x in inputs])
+    expected, magnitudes = references(reference, inputs)
     if len(expected) != len(outputs):
         raise ValueError(
             f"reference gives {len(expected)} outputs; the kernel writes "
             f"{', '.join(p.name for p in outputs)}"
         )
-    poisoned = [_poison(p, e) for p, e in zip(outputs, expected, strict=True)]
+    poisoned = [poison(p, e) for p, e in zip(outputs, expected, strict=True)]
     given, written = iter(inputs), iter(poisoned)
     kernel(*[next(written) if p.output else next(given) for p in kernel.params])
     return max(
         compare(p.name, got, want, magnitude, terms, sums)
         for p, got, want, magnitude in zip(outputs, poisoned, expected, magnitudes, strict=True)
     )
+
+
+def references(
+    reference: Callable[..., Any], inputs: Sequence[Array]
+) -> tuple[list[Array], list[Array]]:
+    """What is right, and the magnitudes that go into it, as `compare` takes them.
+
+    >>> wants, magnitudes = references(np.add, (np.float32([1]), np.float32([-3])))
+    >>> wants, magnitudes
+    ([array([-2.])], [array([4.])])
+
+    Args:
+        reference, inputs: as `check` takes them.
+
+    Returns:
+        The outputs for the inputs in float64 (int64 for integers), and for their absolute values.
+
+    Raises:
+        TypeError: `reference` does not take so many arrays.
+    """
+    _check_arity(reference, len(inputs))
+    with np.errstate(all="ignore"):  # of inf and nan, and of absolute values where no root is
+        expected = _reference(reference, inputs)
+        return expected, _reference(reference, [np.abs(_wide(x)) for x in inputs])
 
 
 def compare(
@@ -189,7 +210,8 @@ def _check_error(name: str, got: Array, want: Array, error: Array, bound: Array)
         )
 
 
-def _check_inputs(params: Sequence[Any], inputs: Sequence[Array]) -> None:
+def check_inputs(params: Sequence[Any], inputs: Sequence[Array]) -> None:
+    """Refuse inputs that do not fit what a kernel reads: their number, a shape or a dtype."""
     names = ", ".join(p.name for p in params)
     if not isinstance(inputs, tuple | list) or len(inputs) != len(params):
         one = "one array" if isinstance(inputs, np.ndarray) else shown(inputs)
@@ -230,8 +252,20 @@ def _wide(x: Array) -> Array:
     return x.astype("float64" if x.dtype.kind == "f" else "int64")
 
 
-def _poison(param: Any, expected: Array) -> Array:
-    """An array in which no element is right yet."""
+def poison(param: Any, expected: Array) -> Array:
+    """An array for what a kernel writes, in which no element is right yet.
+
+    >>> from d2ltvm.compiler.launches import Param
+    >>> poison(Param("Y", (2,), "float32", True), np.zeros(2))
+    array([nan, nan], dtype=float32)
+
+    Args:
+        param: what the kernel says of it.
+        expected: what is right, of the same shape.
+
+    Raises:
+        ValueError: the shapes differ, or NumPy has no such dtype.
+    """
     if expected.shape != param.shape:
         raise ValueError(
             f"reference gives shape {expected.shape} for {param.name}; expected {param.shape}"

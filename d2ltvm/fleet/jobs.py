@@ -1,0 +1,254 @@
+"""What workers do: build a candidate, and have a server run, check and time it."""
+
+import functools
+import json
+import os
+import pickle
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import rpc
+
+from d2ltvm.compiler import cubin, verify
+from d2ltvm.compiler.launches import Param
+from d2ltvm.compiler.lowering import lower
+from d2ltvm.fleet import server, tracker
+from d2ltvm.fleet.tracker import Address, FleetError
+from d2ltvm.fleet.workers import Tell
+
+Array = np.ndarray[Any, np.dtype[Any]]
+TIMEOUT = "RPCSessionTimeoutError"  # how TVM's server says that a session ran out of time
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How a kernel is timed: TVM's `time_evaluator`, after a first call that does not count.
+
+    Attributes:
+        repeat: how many means are taken.
+        number: over how many calls each, at least.
+        min_repeat_ms: for how many milliseconds each, at least.
+    """
+
+    repeat: int = 3
+    number: int = 1
+    min_repeat_ms: int = 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that each step may take.
+
+    Attributes:
+        build: to compile a candidate.
+        wait: until a server is free, with the tracker away or not.
+        connect: until a server answers.
+        run: of a session: upload, the first run, the check and the timing.
+    """
+
+    build: float = 60.0
+    wait: float = 60.0
+    connect: float = 10.0
+    run: float = 10.0
+
+
+CLOCK, LIMITS = Clock(), Limits()  # where nothing else is said
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all candidates of a run compute.
+
+    Attributes:
+        inputs: arrays for what a candidate reads, in its order.
+        wants, magnitudes: for what it writes, as `d2ltvm.compiler.verify.compare` takes them.
+        terms, sums: as `d2ltvm.check` takes them.
+    """
+
+    inputs: Sequence[Array]
+    wants: Sequence[Array]
+    magnitudes: Sequence[Array]
+    terms: int = 1
+    sums: str | None = None
+
+
+class VersionError(FleetError):
+    """A server has other versions than its client."""
+
+
+class LostError(RuntimeError):
+    """The server is gone, or does not answer any more."""
+
+
+def build(tell: Tell, mod: Any, target: Any, path: str) -> tuple[Sequence[Param], float]:
+    """Compile a module into a shared library; returns its parameters, and seconds that it took.
+
+    Raises:
+        ValueError, MissingError: as `d2ltvm.build`.
+        RuntimeError: a compiler's words.
+    """
+    if target.kind.name == "cuda":
+        cubin.ensure_cuda_compiler()
+    start = time.monotonic()
+    lowered = lower(mod, target)
+    lowered.executable.export_library(path)
+    return lowered.params, time.monotonic() - start
+
+
+def build_plain(tell: Tell, mod: Any, target: Any, path: str) -> None:
+    """The same for a module of MetaSchedule's, by TVM's passes and no others."""
+    if target.kind.name == "cuda":
+        cubin.ensure_cuda_compiler()
+    mod = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
+    tvm.compile(mod, target=target).export_library(path)
+
+
+def measure(
+    tell: Tell,
+    address: Address,
+    limits: Limits,
+    clock: Clock,
+    path: str,
+    params: Sequence[Param],
+    task: str,
+) -> dict[str, Any]:
+    """Have a server run a library on a task's inputs, check what it computes, and time it.
+
+    Returns:
+        Seconds of each repeat, who measured, and what clock and power were meanwhile.
+
+    Raises:
+        WrongResultError: it computes something else.
+        TimeoutError: the session ran out of time.
+        LostError: the server is gone.
+        FleetError: there is no server, or one of another version.
+        RuntimeError: TVM's words on what the candidate did.
+    """
+    given = read_task(task)
+    with _Session(tell, address, limits) as session:
+        arrays = _arrays(params, given)
+        device = session.device()
+        module = session.upload(path)
+        tensors = [tvm.runtime.tensor(a, device=device) for a in arrays]
+        module["main"](*tensors)
+        device.sync()
+        written = [k for k, p in enumerate(params) if p.output]
+        results = [tensors[k].numpy() for k in written]
+        for k, got, want, most in zip(written, results, given.wants, given.magnitudes, strict=True):
+            verify.compare(params[k].name, got, want, most, given.terms, given.sums)
+        return session.timed(module, device, clock, tensors)
+
+
+def measure_plain(
+    tell: Tell,
+    address: Address,
+    limits: Limits,
+    clock: Clock,
+    path: str,
+    args_info: Sequence[Any],
+) -> dict[str, Any]:
+    """The same for a library of MetaSchedule's, on random numbers, which nobody checks."""
+    with _Session(tell, address, limits) as session:
+        device = session.device()
+        module = session.upload(path)
+        fill = session.remote.get_function("tvm.contrib.random.random_fill_for_measure")
+        tensors = []
+        for _, dtype, shape in args_info:
+            tensors.append(tvm.runtime.empty(shape, dtype, device))
+            fill(tensors[-1])
+        device.sync()
+        return session.timed(module, device, clock, tensors)
+
+
+@functools.lru_cache(maxsize=1)
+def read_task(path: str) -> Task:
+    """The task that a file holds; a worker reads it once."""
+    task: Task = pickle.loads(Path(path).read_bytes())
+    return task
+
+
+def _arrays(params: Sequence[Param], task: Task) -> list[Array]:
+    """One for each parameter; those that it writes hold nothing that is right."""
+    inputs, wants = iter(task.inputs), iter(task.wants)
+    return [verify.poison(p, next(wants)) if p.output else next(inputs) for p in params]
+
+
+class _Session:
+    """A server, for as long as one candidate needs it; what goes wrong gets a name."""
+
+    def __init__(self, tell: Tell, address: Address, limits: Limits) -> None:
+        self.tell, self.address, self.limits = tell, address, limits
+        self.server: dict[str, Any] = {}
+        self.remote: Any = None
+
+    def __enter__(self) -> "_Session":
+        host, port, match_key = tracker.request(self.address, self.limits.wait)
+        self.tell("connecting", (host, port))
+        try:
+            self.remote = rpc.connect(host, port, match_key, self.limits.run)
+            about = json.loads(self.remote.get_function(server.ABOUT)())
+        except AttributeError as error:
+            raise VersionError(
+                f"the server at {host}:{port} is none of a fleet's; expected one that "
+                "python -m d2ltvm fleet up starts"
+            ) from error
+        except Exception as error:
+            raise LostError(f"{host}:{port} does not let clients in: {_line(error)}") from error
+        self.server = {**about, "at": f"{host}:{port}"}
+        if about["versions"] != (here := server.versions()):
+            raise VersionError(
+                f"the server {about['name']} at {host}:{port} has {_listed(about['versions'])}; "
+                f"expected {_listed(here)}, as here"
+            )
+        self.tell("serving", self.server["at"])
+        return self
+
+    def device(self) -> Any:
+        """The one device that the server has."""
+        return self.remote.device(self.server["kind"], 0)
+
+    def upload(self, path: str) -> Any:
+        """A library, loaded there."""
+        self.remote.upload(path)
+        return self.remote.load_module(os.path.basename(path))
+
+    def timed(self, module: Any, device: Any, clock: Clock, tensors: Sequence[Any]) -> Any:
+        """Seconds of each repeat, with who measured, and with what clock and power there were."""
+        watch, watched = (self.remote.get_function(f) for f in (server.WATCH, server.WATCHED))
+        evaluator = module.time_evaluator(
+            "main", device, clock.number, clock.repeat, clock.min_repeat_ms
+        )
+        watch()
+        seconds = [float(s) for s in evaluator(*tensors).results]
+        return {
+            "seconds": seconds,
+            "server": f"{self.server['name']} at {self.server['at']}",
+            "device": self.server["device"],
+            **json.loads(watched()),
+        }
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        named = isinstance(error, verify.WrongResultError | ValueError)
+        if error is None or named:
+            return
+        if TIMEOUT in str(error):
+            raise TimeoutError(f"took longer than {self.limits.run:g} s on {self.server['at']}")
+        try:
+            self.remote.get_function(server.ABOUT)()
+        except Exception:
+            raise LostError(f"{self.server['at']} ended while it ran") from error
+
+
+def _line(error: BaseException) -> str:
+    """An exception of TVM's in one line: its last, which has the reason."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))

@@ -1,0 +1,98 @@
+"""What runs in a process of the fleet: TVM's tracker, or one of TVM's RPC servers.
+
+A server serves one session at a time, each in a process of its own, which TVM forks. What TVM
+leaves open is closed here: a session that ran out of time is dead before the next one begins, a
+server whose session crashed ends as a whole, so that the keeper starts a new one, and no session
+outlives its server.
+"""
+
+import ctypes
+import functools
+import json
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm.rpc import server, tracker
+
+import d2ltvm
+from d2ltvm.fleet import nvml
+from d2ltvm.system import devices
+
+ABOUT, WATCH, WATCHED = (f"d2ltvm.fleet.{name}" for name in ("about", "watch", "watched"))
+LEFT_BEHIND = 3  # a server's exit code after a session that had to be killed
+PR_SET_PDEATHSIG = 1
+
+
+def versions() -> dict[str, str]:
+    """What client and server must have the same of.
+
+    >>> sorted(versions())
+    ['d2ltvm', 'tvm']
+    """
+    return {"tvm": tvm.__version__, "d2ltvm": d2ltvm.__version__}
+
+
+def die_with_parent() -> None:
+    """Have the system kill this process when the one that started it ends, however it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def track(sock: socket.socket) -> None:
+    """Be the tracker: TVM's, on a socket that listens."""
+    tracker._tracker_server(sock, tracker.base.random_key("tracker"))
+
+
+def serve(
+    sock: socket.socket, name: str, kind: str, gpu: str, key: str, tracker_at: tuple[str, int]
+) -> None:
+    """Be a server: TVM's, on a socket that listens, with what the fleet asks of it.
+
+    Args:
+        sock: where clients come in.
+        name: what the fleet calls it, such as 'gpu0'.
+        kind: 'cuda' or 'cpu'.
+        gpu: its GPU's UUID, '' for a processor.
+        key: what it is asked for by, at the tracker.
+        tracker_at: the tracker's address and port.
+
+    Raises:
+        SystemExit: a session had to be killed.
+        RuntimeError: a session crashed.
+    """
+    told = functools.partial(_about, name, kind)
+    tvm_ffi.register_global_func(ABOUT, told, override=True)
+    sampler = nvml.Sampler(gpu)
+    tvm_ffi.register_global_func(WATCH, sampler.start, override=True)
+    tvm_ffi.register_global_func(WATCHED, lambda: json.dumps(sampler.stop()), override=True)
+    multiprocessing.set_start_method("fork", force=True)  # a session has what is registered here
+    os.register_at_fork(after_in_child=die_with_parent)
+    server._serving = alone(server._serving)
+    host, port = sock.getsockname()[:2]
+    server._listen_loop(sock, port, key, tracker_at, None, host)
+
+
+def alone(serving: Callable[..., None]) -> Callable[..., None]:
+    """TVM's function for a session, and nothing of the session left when it returns."""
+
+    def served(*arguments: Any) -> None:
+        serving(*arguments)
+        left = multiprocessing.active_children()  # TVM asked it to end, and did not wait
+        for child in left:
+            child.kill()
+            child.join()
+        if left:
+            raise SystemExit(LEFT_BEHIND)
+
+    return served
+
+
+def _about(name: str, kind: str) -> str:
+    """What a server says of itself, as JSON."""
+    there = tvm.cuda(0).device_name if kind == "cuda" else devices.describe_processor()["name"]
+    return json.dumps({"name": name, "kind": kind, "device": there, "versions": versions()})
