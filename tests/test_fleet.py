@@ -28,7 +28,7 @@ import book
 import d2ltvm
 from d2ltvm import fleet
 from d2ltvm.__main__ import main
-from d2ltvm.fleet import database, keeper, local, measuring, nvml, server, tracker, workers
+from d2ltvm.fleet import database, keeper, local, measuring, nvml, scaling, server, tracker, workers
 from d2ltvm.fleet.state import State
 
 LONG = 120.0  # seconds that a condition may take on a machine with much else to do
@@ -744,3 +744,18 @@ def test_metaschedule_builds_and_measures_and_names_what_is_bad(servers):
         None,
     ]
     assert float(found[0].run_secs[0]) > 0
+
+
+# How far it goes.
+
+
+def test_the_terms_of_the_model_are_measured_and_the_slowest_part_sets_the_pace(servers):
+    a, b, _ = d2ltvm.get_abc(N)
+    terms = scaling.measure_terms(
+        servers, good(), (a, b), np.add, target="llvm", clock=QUICK, cores=4, count=2
+    )
+    assert all(value > 0 for value in vars(terms).values()) and terms.cores == 4
+    for part, most in terms.most().items():
+        assert terms.rates(1)["servers"] * most == pytest.approx(terms.rates(1)[part])
+        assert terms.rate(int(most) + 1) <= terms.rates(1)[part]
+    assert tracker.need_servers(servers.address) == 2

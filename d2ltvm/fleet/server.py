@@ -22,7 +22,7 @@ from tvm.rpc import server, tracker
 
 import d2ltvm
 from d2ltvm.fleet import nvml
-from d2ltvm.system import devices
+from d2ltvm.system import devices, toolchain
 
 ABOUT, WATCH, WATCHED = (f"d2ltvm.fleet.{name}" for name in ("about", "watch", "watched"))
 LEFT_BEHIND = 3  # a server's exit code after a session that had to be killed
@@ -65,6 +65,8 @@ def serve(
         SystemExit: a session had to be killed.
         RuntimeError: a session crashed.
     """
+    if kind == "cuda":
+        toolchain.load_cuda_runtime()
     told = functools.partial(_about, name, kind)
     tvm_ffi.register_global_func(ABOUT, told, override=True)
     sampler = nvml.Sampler(gpu)
