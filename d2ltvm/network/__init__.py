@@ -1,8 +1,13 @@
 """A whole network: its graph, what becomes of the graph, and what runs it.
 
 Begin with `graph`: a `Network` is a tuple of named nodes whose shapes follow. `models` has those of
-MXNet's model zoo by name, and `weights` makes arrays for them. `reference` computes a network with
-NumPy. `from_mxnet` reads graphs out of MXNet, and runs them there.
+MXNet's model zoo by name, and `weights` makes arrays for them. `passes` folds batch norms and fuses
+what follows convolutions. `reference` computes a network with NumPy. `from_mxnet` reads graphs out
+of MXNet, and runs them there.
+
+`relaxed` writes a network down in Relax, TVM's language of graphs, and `model` compiles that for
+TVM's virtual machine; a node may have a kernel of one's own. `memory` tells which results share
+memory, and `packed` has kernels for processors.
 """
 
 from d2ltvm import _lazy

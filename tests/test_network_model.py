@@ -1,0 +1,178 @@
+"""Networks in TVM's virtual machine, beside NumPy, by TVM's operators and by kernels of ours."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+
+from d2ltvm.network import (
+    Kernel,
+    Network,
+    compile_network,
+    fold_batch_norms,
+    fuse,
+    graph,
+    load,
+    memory_plan,
+    pack_weights,
+    packed_kernels,
+    random_weights,
+    reference,
+    to_relax,
+)
+
+NORM = {"gamma": "g", "beta": "b", "mean": "m", "variance": "v", "epsilon": 1e-5}
+
+
+def all_kinds(batch=2, size=9):
+    """A small network with every kind of node."""
+    nodes = (
+        graph.Input("data", size=(batch, 3, size, size + 2)),
+        graph.Conv("c", ("data",), filters=16, kernel=(3, 3), stride=(2, 1), padding=(1, 1),
+                   weight="wc", bias="bc"),
+        graph.BatchNorm("n", ("c",), **NORM),
+        graph.Activation("r", ("n",)),
+        graph.MaxPool("p", ("r",), kernel=(3, 2), stride=(1, 2), padding=(1, 1)),
+        graph.Conv("d", ("p",), filters=16, kernel=(3, 3), padding=(1, 1), groups=16, weight="wd"),
+        graph.Activation("r6", ("d",), activation="relu6"),
+        graph.Conv("e", ("r6",), filters=16, kernel=(1, 1), weight="we"),
+        graph.Add("s", ("e", "p")),
+        graph.Activation("rs", ("s",)),
+        graph.Conv("f", ("rs",), filters=24, kernel=(1, 1), stride=(2, 2), weight="wf", bias="bf"),
+        graph.GlobalAvgPool("q", ("f",)),
+        graph.Flatten("flat", ("q",)),
+        graph.Dropout("drop", ("flat",)),
+        graph.Dense("x", ("drop",), units=10, weight="wx", bias="bx"),
+        graph.Activation("rx", ("x",)),
+    )  # fmt: skip
+    return Network("all kinds", nodes)
+
+
+def data(net):
+    rng = np.random.default_rng(3)
+    weights = {n: rng.standard_normal(s).astype("float32") for n, s in net.parameters.items()}
+    if "v" in weights:
+        weights["v"] = np.abs(weights["v"]) + 0.5
+    return weights, rng.standard_normal(net.input.size).astype("float32")
+
+
+def relative(result, expected):
+    return np.abs(result - expected).max() / np.abs(expected).max()
+
+
+# float32 keeps 24 bits; sums of up to 432 terms and 15 steps leave an error of some 1e-6.
+def test_every_node_in_relax_is_what_numpy_says():
+    net = all_kinds()
+    weights, images = data(net)
+    expected = reference.run(net, weights, images)
+    results = compile_network(net, weights, every=True)(images)
+    assert list(results) == [node.name for node in net.nodes[1:]]
+    for name, result in results.items():
+        assert result.shape == net.shapes[name] and relative(result, expected[name]) < 1e-5, name
+
+
+@pytest.mark.parametrize(("batch", "size", "lanes"), [(2, 9, 8), (1, 12, 16), (1, 5, 8)])
+def test_packed_kernels_compute_the_fused_network(batch, size, lanes):
+    net = fuse(fold_batch_norms(all_kinds(batch, size)))
+    weights, images = data(net)
+    packed = pack_weights(net, weights, lanes)
+    model = compile_network(net, packed, packed_kernels(net, lanes))
+    expected = reference.run(net, weights, images)[net.output.name]
+    assert relative(model(images), expected) < 1e-5
+
+
+def test_a_kernel_of_ones_own_takes_inputs_parameters_and_the_result():
+    """An own residual convolution 1x1, once as a TIR function, once as one of Python."""
+    net = fuse(fold_batch_norms(all_kinds()))
+    weights, images = data(net)
+    node, shape = net["e"], net.shapes["e"]
+    assert (node.inputs, node.activation) == (("d", "p"), "relu")
+    X, R = (te.placeholder(net.shapes[name], name=name) for name in node.inputs)
+    W = te.placeholder(net.parameters["we"], name="W")
+    c = te.reduce_axis((0, 16), "c")
+    S = te.compute(shape, lambda n, o, i, j: te.sum(X[n, c, i, j] * W[o, c, 0, 0], axis=c))
+    Y = te.compute(shape, lambda *i: te.max(S(*i) + R(*i), 0.0))
+    calls = []
+
+    @tvm.register_global_func("d2ltvm.tests.own", override=True)
+    def own(x, r, w, y):
+        calls.append(y.shape)
+        total = np.einsum("ncij,ocuv->noij", x.numpy(), w.numpy()) + r.numpy()
+        y.copyfrom(np.maximum(total, 0))
+
+    expected = reference.run(net, weights, images)[net.output.name]
+    for function in (te.create_prim_func([X, R, W, Y]), "d2ltvm.tests.own"):
+        model = compile_network(net, weights, {"e": Kernel(function)})
+        assert relative(model(images), expected) < 1e-5
+    assert calls == [shape]
+
+
+def test_seconds_belong_to_layers():
+    net = all_kinds()
+    weights, images = data(net)
+    seconds = compile_network(net, weights).seconds_by_layer(images, rounds=2)
+    assert {"c", "d", "e", "f", "x"} <= set(seconds) and min(seconds.values()) > 0
+
+
+def test_results_share_memory():
+    net = fuse(fold_batch_norms(load("resnet18", size=64)))
+    plan = memory_plan(to_relax(net))
+    largest = sorted((nbytes for nbytes, _ in plan.results), reverse=True)
+    assert plan.before == sum(4 * int(np.prod(net.shapes[n.name])) for n in net.nodes[1:-1]
+                              if n.kind != "Flatten")  # fmt: skip
+    # Two results are there at once, three where one is added: never fewer bytes than that.
+    assert sum(largest[:2]) <= plan.after < plan.before / 2
+    assert all(nbytes <= plan.storages[number] for nbytes, number in plan.results)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda net, w: (net, {}), "c: weight 'wc' is missing; expected shape"),
+        (lambda net, w: (net, w | {"bx": np.zeros(3, "float32")}), "x: weight 'bx' has shape"),
+        (lambda net, w: (net, w, {"zz": Kernel("f")}), "kernels has 'zz'; expected names of nodes"),
+        (lambda net, w: (net, w, {"c": Kernel("f", parameters={"wc": ((4, 4), "float16")})}),
+         "weight 'wc' is float32 of shape .*; expected float16 of shape"),
+        (lambda net, w: (net, w, {"c": Kernel("f", ((2, 4, 5, 11, 4), "float32"))}),
+         "n: Relax cannot compute it: "),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compiled_is_one_line(change, message):
+    net = all_kinds()
+    with pytest.raises(ValueError, match=message) as raised:
+        compile_network(*change(net, data(net)[0]))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("images", [np.zeros((1, 3, 9, 11), "float32"), np.zeros((2, 3, 9, 11))])
+def test_images_of_another_shape_or_dtype_are_refused(images):
+    net = Network("small", (graph.Input("data", size=(2, 3, 9, 11)), graph.Add("s", ("data",) * 2)))
+    with pytest.raises(
+        ValueError, match=r"images has shape .*; expected \(2, 3, 9, 11\) and float"
+    ):
+        compile_network(net, {})(images)
+
+
+def test_packed_kernels_are_for_fused_networks():
+    net = load("resnet18", size=32)
+    with pytest.raises(ValueError, match="batchnorm0_fwd: is a BatchNorm; expected a network of"):
+        packed_kernels(net)
+    grouped = graph.Conv("c", ("data",), filters=4, kernel=(1, 1), groups=2, weight="w")
+    with pytest.raises(ValueError, match="c: groups is 2; expected 1 or all"):
+        packed_kernels(Network("small", (graph.Input("data", size=(1, 4, 8, 8)), grouped)))
+
+
+@pytest.mark.slow
+def test_resnet18_packed_and_by_tvm_name_the_same_classes():
+    from d2ltvm.network import prepare, random_images
+
+    net = load("resnet18", batch=2, size=32)
+    weights, images = random_weights(net), random_images(2, 32)
+    fused, numbers = prepare(net, weights)
+    expected = reference.run(net, weights, images)[net.output.name]
+    for model in (
+        compile_network(fused, numbers),
+        compile_network(fused, pack_weights(fused, numbers), packed_kernels(fused)),
+    ):
+        assert relative(model(images), expected) < 1e-5
+        assert (model(images).argmax(axis=1) == expected.argmax(axis=1)).all()
