@@ -370,9 +370,27 @@ def wgmma(acc: Array, a: Array, b: Array, a_start: int, b_start: int) -> None:
 
 def multiply(acc: Array, memory: Array, a: Matrix, b: Matrix) -> None:
     """The same of matrices as descriptors say, both in one shared memory."""
+    multiply_rows(acc, memory[_places(64, a)], memory, b)
+
+
+def multiply_rows(acc: Array, left: Array, memory: Array, b: Matrix) -> None:
+    """The same where the 64 x 16 elements of the first matrix are given."""
     columns = acc.shape[1] * 2
-    left, right = memory[_places(64, a)], memory[_places(columns, b)]
+    right = memory[_places(columns, b)]
     acc[_accumulators(columns)] += left.astype("float32") @ right.astype("float32").T
+
+
+def rows_of(registers: Array) -> Array:
+    """The 64 x 16 elements of a matrix that a warpgroup has in registers.
+
+    Each of 128 threads has eight float16, in four registers: of row r = thread % 32 // 4, of those
+    of its warp, elements 2 c and 2 c + 1 with c = thread % 4; the same of row r + 8; and of both
+    rows those that are 8 further. Source: PTX ISA, "Register Fragments for wgmma", matrix A.
+    """
+    row, column = np.indices((64, 16))
+    thread = row // 16 * 32 + row % 8 * 4 + column % 8 // 2
+    elements: Array = registers[thread, column // 8 * 4 + row % 16 // 8 * 2 + column % 2]
+    return elements
 
 
 @functools.lru_cache(4096)

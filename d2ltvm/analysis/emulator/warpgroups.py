@@ -60,8 +60,10 @@ THREADS = 128  # of a warpgroup
 IGNORED = ("setmaxnreg",)
 SAME = ("cvta_generic_to_shared", "reinterpret")  # another type for the same pointer
 BEHIND_REGISTERS = 15  # arguments of wgmma: descriptors, predicate, and how it is called
+BEHIND_SUMS = 17  # the same where the first matrix is in four registers
 # How a descriptor says rows of so many swizzled bytes. Source: PTX ISA, "Matrix Descriptor Format".
 SWIZZLED = {128: 1, 64: 2, 32: 3}
+PRODUCTS = ("wgmma_f16_ss", "wgmma_f16_rs")  # of matrices in shared memory; of one in registers
 PARTS = ("publish_part", "await_parts", "leave_parts")  # of a tile whose sums are cut
 
 Work = Callable[[], None]
@@ -177,7 +179,7 @@ def _deliver(shares: list[Shared]) -> bool:
 
 def _sums(calls: list[Any]) -> frozenset[Buffer]:
     """The buffers that wgmma sums up in."""
-    products = (call for call in calls if call.op.name.endswith("wgmma_f16_ss"))
+    products = (call for call in calls if call.op.name.endswith(PRODUCTS))
     return frozenset(tvm_ffi.Object.__hash__(call.args[0].source) for call in products)
 
 
@@ -639,13 +641,32 @@ class Warpgroup(Block):
 
         self.begun.append(multiply)
 
+    def _wgmma_f16_rs(self, *args: Node) -> None:
+        """The first matrix is in registers, as threads have them when they begin the product."""
+        many = len(args) - BEHIND_SUMS
+        first = self._same(args[0].indices[0])
+        sums = self.memory[hash(args[0].source)][:, first : first + many]
+        pairs = [spread(self.value(x), self.thread.shape)[:, 0] for x in args[many : many + 4]]
+        left = layouts.rows_of(np.stack(pairs, axis=1).astype("uint32").view("float16"))
+        b, add = args[many + 4 : many + 6]
+        side = layouts.Matrix.of(self._same(b), bool(self._same(args[many + 8])))
+        memory, keep = self.shared.memory.view("float16"), bool(self._same(add))
+        self._reads([side], slice(first, first + many), args[0].source)
+
+        def multiply() -> None:
+            if not keep:
+                sums[...] = 0
+            layouts.multiply_rows(sums, left, memory, side)
+
+        self.begun.append(multiply)
+
     def _reads(self, sides: list[layouts.Matrix], columns: slice, sums: Node) -> None:
         """What a product uses, from now until somebody has waited for it."""
         if hash(sums) in self.sums:
             self.sums[hash(sums)].multiply(columns, self.committed["products"] + 1)
         record = self._group_record("products", self.lanes.products)
         rows = (64, 2 * (columns.stop - columns.start))
-        for many, side in zip(rows, sides, strict=True):
+        for many, side in zip(rows[-len(sides) :], sides, strict=True):
             words = layouts.words(many, side)
             self.shared.shadow.read_by_products(self.lanes, words, record)
 
@@ -671,6 +692,13 @@ class Warpgroup(Block):
             raise NotImplementedError(f"add, but of float32: {words}")
         self._set(target, self.value(a) + self.value(b))
 
+    def _max(self, target: Node, a: Node, b: Node, *words: Node) -> None:
+        if [word.value for word in words if word.value] != ["f16x2"]:
+            raise NotImplementedError(f"max, but of two float16: {words}")
+        pairs = [spread(self.value(x), self.thread.shape).astype("uint32") for x in (a, b)]
+        left, right = (pair.view("float16") for pair in pairs)
+        self._set(target, np.fmax(left, right).view("uint32"))
+
     def _cvt_f16x2_f32(self, target: Node, high: Node, low: Node, *words: Node) -> None:
         if [word.value for word in words if word.value] != ["rn", "f16x2", "f32"]:
             raise NotImplementedError(f"cvt, but of two float32 to float16, rounded: {words}")
@@ -680,20 +708,22 @@ class Warpgroup(Block):
 
     def _stmatrix(self, pointer: Node, *args: Node) -> None:
         words = [a.value for a in args[4:] if a.value]
-        if not self.active.all() or not {"m8n8", "x4"} < set(words):
-            raise NotImplementedError("stmatrix, but of four matrices and by all threads")
+        active = self.active.reshape(-1, 32)
+        warps = active[:, 0].nonzero()[0]  # whole ones
+        if np.any(active != active[:, :1]) or not {"m8n8", "x4"} < set(words):
+            raise NotImplementedError("stmatrix, but of four matrices and by whole warps")
         memory, index = self.value(pointer)
         # Lane 8 m + r has the address of row r of matrix m, and of each matrix two neighbours.
-        rows = spread(index, self.thread.shape).reshape(-1, 4, 8, 1)
+        rows = spread(index, self.thread.shape).reshape(-1, 4, 8, 1)[warps]
         pairs = np.stack([self.value(x)[:, 0] for x in args[:4]], axis=1).astype("uint32")
         values = pairs.view("float16").reshape(-1, 8, 4, 4, 2)  # warps, rows, lanes, matrices
-        values = values.transpose(0, 3, 1, 2, 4).reshape(-1, 4, 8, 8)
+        values = values.transpose(0, 3, 1, 2, 4).reshape(-1, 4, 8, 8)[warps]
         if "trans" in words:
             values = values.swapaxes(2, 3)
         memory[rows + np.arange(8)] = values
         # Of what is stored, a word is from one lane: of row r, from lanes 4 r to 4 r + 3.
         words = rows * memory.itemsize // WORD + np.arange(4)
-        lane = 32 * np.arange(4)[:, None, None, None] + np.arange(32).reshape(8, 4)
+        lane = 32 * warps[:, None, None, None] + np.arange(32).reshape(8, 4)
         lane = np.broadcast_to(lane, words.shape).reshape(-1)
         self.shared.shadow.written_by_threads(self.lanes, lane, words.reshape(-1))
 
