@@ -1,6 +1,7 @@
 """Benchmarks: clocks, contenders and baselines on the CPU, and on the GPU where there is one."""
 
 import contextlib
+import functools
 import time
 from types import SimpleNamespace
 
@@ -30,12 +31,16 @@ def clock(monkeypatch):
 
 
 def test_the_host_clock_tells_two_sleeps_apart():
-    runs = {"short": lambda: time.sleep(0.002), "long": lambda: time.sleep(0.006)}
-    timings = d2ltvm.time_together(runs, "host", rounds=3)
-    for name, seconds in (("short", 0.002), ("long", 0.006)):
-        t = timings[name]
-        assert t.low <= t.median <= t.high
-        assert seconds <= t.median < seconds + 0.003
+    """A sleep is never too short. A busy machine makes it too long, so that there are more tries."""
+    slept = {"short": 0.002, "long": 0.006}
+    runs = {name: functools.partial(time.sleep, seconds) for name, seconds in slept.items()}
+    for _ in range(20):
+        timings = d2ltvm.time_together(runs, "host", rounds=3)
+        for name, seconds in slept.items():
+            assert seconds <= timings[name].low <= timings[name].median <= timings[name].high
+        if timings["short"].median < slept["short"] + 0.003 and timings["long"].median < 0.009:
+            return
+    raise AssertionError(f"off by more than 3 ms each time, the last time {timings}")
 
 
 def test_a_timing_is_the_median_of_its_rounds():
