@@ -39,6 +39,7 @@ def nothing_installed(tmp_path):
         (["cache", "-h"], ["--clear", "D2LTVM_CACHE_DIR"]),
         (["doctor", "-h"], ["--json", "what this machine can do"]),
         (["bench", "-h"], ["--json", "best kernel"]),
+        (["run", "-h"], ["--batch", "--image", "resnet50", "likeliest classes"]),
     ],
 )
 def test_help_tells_the_options_where_nothing_is_installed(nothing_installed, arguments, texts):

@@ -7,7 +7,7 @@ of MXNet, and runs them there.
 
 `relaxed` writes a network down in Relax, TVM's language of graphs, and `model` compiles that for
 TVM's virtual machine; a node may have a kernel of one's own. `memory` tells which results share
-memory, and `packed` has kernels for processors.
+memory, `packed` has kernels for processors, and `run` is `python -m d2ltvm run`.
 """
 
 from d2ltvm import _lazy

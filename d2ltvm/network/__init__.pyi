@@ -10,6 +10,7 @@ from . import (
     passes as passes,
     reference as reference,
     relaxed as relaxed,
+    run as run,
     weights as weights,
 )
 from .graph import Network as Network

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import s_tir, te, tirx
 
 from d2ltvm.compute.convolution import Array, with_border
@@ -23,6 +24,7 @@ from d2ltvm.network import graph
 from d2ltvm.network.graph import Network, Node, Shape
 from d2ltvm.network.relaxed import Form, Kernel
 from d2ltvm.network.weights import Weights
+from d2ltvm.system import devices
 
 LANES = 8  # float32 numbers of an AVX2 register
 PIXELS = 14  # of a tile; AVX2 has 16 registers, one for weights, one for the image
@@ -50,6 +52,12 @@ def pack_weights(network: Network, weights: Mapping[str, Array], lanes: int = LA
         if isinstance(node, graph.Conv | graph.Dense):
             result[node.weight] = _pack(weights[node.weight], node, lanes)
     return result
+
+
+def lanes_here() -> int:
+    """How many float32 numbers a vector of this machine's processor has: 8, or 16 with AVX-512."""
+    with devices.as_target("llvm"):
+        return 16 if tvm.target.codegen.llvm_cpu_has_features("avx512f") else LANES
 
 
 def block_of(channels: int, lanes: int = LANES) -> int:
