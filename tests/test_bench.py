@@ -31,7 +31,7 @@ def clock(monkeypatch):
 
 
 def test_the_host_clock_tells_two_sleeps_apart():
-    """A sleep is never too short. A busy machine makes it too long, so that there are more tries."""
+    """A sleep is never too short. A busy machine makes it too long: it tries again."""
     slept = {"short": 0.002, "long": 0.006}
     runs = {name: functools.partial(time.sleep, seconds) for name, seconds in slept.items()}
     for _ in range(20):
