@@ -569,7 +569,9 @@ def test_an_empty_graph_is_refused():
 def fake_nvidia_smi(folder, lines):
     program = folder / "nvidia-smi"
     program.write_text(
-        "#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines) + "exec sleep 9\n"
+        "#!/bin/sh\n"
+        + "".join(f"echo '{line}'\n" for line in lines)
+        + f": > '{folder}/said'\nexec sleep 60\n"
     )
     program.chmod(0o755)
 
@@ -585,7 +587,8 @@ def test_watch_gives_clock_and_power_and_leaves_out_what_it_cannot_read(gpu, tmp
     fake_nvidia_smi(tmp_path, ["1980, 312.50", "[N/A], 300", "1755, 698.1", "17"])
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with timing.watch() as samples:
-        time.sleep(0.3)
+        while not (tmp_path / "said").exists():
+            time.sleep(0.01)
     assert samples == [(1980.0, 312.5), (1755.0, 698.1)]
 
 
