@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from d2ltvm.bench.records import load_record
 from d2ltvm.compute.ops import as_number
-from d2ltvm.errors import shown
+from d2ltvm.errors import MissingError, shown
 
 H100, H200 = "nvidia-h100-80gb-hbm3", "nvidia-h200"  # folders of records
 FETCH = 64  # bytes that L2 brings where it misses: seeing_memory/granularity
@@ -48,6 +48,13 @@ class Entry:
         """
         value = load_record(self.record, device).at(self.legend, self.at)
         return value * 1e-6 if self.work is None else self.work / value
+
+    def recorded(self, device: str) -> bool:
+        """Whether a device has been measured."""
+        try:
+            return self.seconds(device) > 0
+        except MissingError:
+            return False
 
     def share(self, bandwidth: float, device: str = H200) -> float:
         """The share of that time in which the memory is busy, at so many TB/s; at most 1."""
@@ -113,16 +120,18 @@ def _moving() -> Iterator[Entry]:
         moved = n * (4 + min(4 * stride, FETCH))
         name, legend = f"stride {stride}", "every s-th element"
         yield Entry(part, name, "seeing_memory/stride", legend, stride, 8 * n / 1e12, moved)
+    for legend, nbytes in (("device memory", 1e9), ("L2", 0)):  # of any number of bytes
+        yield Entry(part, f"ring, {legend}", "hopper/in_flight", legend, 64, 1e-3, nbytes)
     turned = ("PyTorch's x.T", "direct", "by way of a tile", "4 rows of 8", "padded", "swizzled")
     yield from _rates(part, "transpose", "seeing_memory/transpose", 8192, 8 * 8192**2, turned)
 
 
 def _multiplying() -> Iterator[Entry]:
     n, elements = 4096, 2**24
-    for steps in (1, 16, 32, 64, 128, 256, 1024):
-        work, name = 2 * elements * steps / 1e12, f"{steps} multiply-adds an element"
+    for count in (1, 16, 32, 64, 128, 256, 1024):
+        work, name = 2 * elements * count / 1e12, f"{count} multiply-adds an element"
         record = "gpu_in_numbers/roofline"
-        yield Entry("roofline", name, record, "FMA kernel", steps / 4, work, 8 * elements)
+        yield Entry("roofline", name, record, "FMA kernel", count / 4, work, 8 * elements)
     steps = ("naive", "coalesced", "shared tiles", "register tiles", "unrolled", "virtual threads",
              "padded", "double buffering", "warp tiles", "cuBLAS", "cuBLAS, TF32")  # fmt: skip
     for step in steps:
@@ -130,14 +139,21 @@ def _multiplying() -> Iterator[Entry]:
 
 
 def _convolving() -> Iterator[Entry]:
-    """At 64 channels, images, kernels and results are in L2 together."""
-    part = "convolution"
-    for name in ("default", "spread", "registers"):
-        yield Entry(part, name, "conv/first", name, 64, None, 0)
-    for name in ("tiling", "virtual threads", "split reduction", "cuDNN"):
-        yield Entry(part, name, "conv/steps", name, 64, None, 0)
-    yield Entry(part, "256 channels, split sum", "all_sizes/race", "ours", 256, None, 0)
-    yield Entry(part, "256 channels, cuDNN", "all_sizes/race", "cuDNN", 256, None, 0)
+    """Images, kernels and results are in L2 together."""
+    for name, record, legend, channels in (
+        ("default", "conv/tiling", "default", 64),
+        ("spread, 64 groups", "conv/spread", "64 groups", 64),
+        ("tiles in registers", "conv/tile_steps", "registers", 64),
+        ("tiling", "conv/tiling", "tiling", 64),
+        ("a channel a round", "bank_conflicts/cases", "a channel a round", 64),
+        ("virtual threads", "conv/sweep", "virtual threads", 64),
+        ("cuDNN", "conv/sweep", "cuDNN", 64),
+        ("16 channels, split sum", "all_sizes/every_16", "2 rows, 1 warps, 16 groups", 16),
+        ("256 channels, virtual threads", "conv/sweep", "virtual threads", 256),
+        ("256 channels, split sum", "all_sizes/race", "ours", 256),
+        ("256 channels, cuDNN", "conv/sweep", "cuDNN", 256),
+    ):
+        yield Entry("convolution", name, record, legend, channels, None, 0)
 
 
 def _on_tensorcores() -> Iterator[Entry]:
