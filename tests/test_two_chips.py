@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import d2ltvm
 from d2ltvm.bench import two_chips
 from d2ltvm.bench.two_chips import H200, in_turn, overlapping
 
@@ -28,8 +29,14 @@ def test_every_kernel_has_a_record_and_a_name_of_its_own():
 
 def test_times_come_from_rates_and_from_microseconds():
     by_name = {entry.name: entry for entry in two_chips.entries()}
-    copy = by_name["copy"]
-    assert copy.seconds(H200) == pytest.approx(8 * 2**28 / 4.25163e12)
-    assert copy.share(4.25163) == pytest.approx(1)
-    assert by_name["tiling"].seconds() == pytest.approx(76.2542e-6)
-    assert by_name["tiling"].share(4) == 0
+    copy, rate = by_name["copy"], d2ltvm.load_record("gpu_in_numbers/copy").at("TVM", 2**28)
+    assert copy.seconds(H200) == pytest.approx(8 * 2**28 / rate / 1e12)
+    assert copy.share(rate) == pytest.approx(1) and copy.share(rate * 2) == pytest.approx(0.5)
+    tiling = by_name["tiling"]
+    us = d2ltvm.load_record("conv/tiling").at("tiling", 64)
+    assert tiling.seconds() == pytest.approx(us * 1e-6) and tiling.share(4) == 0
+
+
+def test_a_device_without_records_is_not_recorded():
+    copy = two_chips.entries()[0]
+    assert copy.recorded(H200) and not copy.recorded("nvidia-t4")
