@@ -38,6 +38,11 @@ from .compute.operators import (
     depthwise_conv as depthwise_conv,
     pool as pool,
 )
+from .compute.reductions import (
+    layer_norm as layer_norm,
+    row_sum as row_sum,
+    softmax as softmax,
+)
 
 # Make data for it, and a reference.
 from .compute.data import (

@@ -45,13 +45,18 @@ def lower(
     if one_kind and (static := _with_static_shared_memory(mod)) is not mod:
         mod, static_kib = static, None
     mod, options = _asynchronous(mod, target, asynchronous)
-    warp = _uses_warp_memory(mod)
+    warp, across = _uses_warp_memory(mod), []
     if warp:
         if target.kind.name == "cuda":
             devices.need_ampere(target.arch)
         # LowerWarpMemory wants buffers outside the threads, where the rewriting of storage puts
         # them, and does not see through names for parts of an index.
         options.update({"tirx.disable_storage_rewrite": False, "tirx.disable_cse_tir": True})
+    elif across := _sums_across_threads(mod):
+        # The rewriting of storage gives a sum and what is computed from it, such as its reciprocal,
+        # one place in registers. Then the sum moves to shared memory, and its reciprocal with it:
+        # each thread takes that of what another thread may have written already.
+        options["tirx.disable_storage_rewrite"] = True
     config = {**options, **(config or {})}
     capture = _AfterSplit()
     with tvm.transform.PassContext(config=config, instruments=[capture]):
@@ -62,6 +67,11 @@ def lower(
                 _checked(capture.mod, target, static_kib)
             raise _explained(error) from error
     launches, temporaries, kernels = _checked(capture.mod, target, static_kib)
+    if capture.shared_sums < len(across):
+        raise ValueError(
+            f"TVM does not add up over threads in all of the blocks {', '.join(across)}: expected "
+            "a loop of threads that has no guard, or whose guard rests on no other thread or block"
+        )
     if warp:
         kernels = {n: _lower_warp_memory(tvm.IRModule({n: f}))[n] for n, f in kernels.items()}
     return Lowered(executable, params, launches, temporaries, kernels)
@@ -145,6 +155,26 @@ def _uses_warp_memory(mod: Any) -> bool:
     """Whether a schedule has a buffer of scope `warp`."""
     blocks = find(mod["main"].body, "SBlock")
     return any(b.scope() == "warp" for block in blocks for b in block.alloc_buffers)
+
+
+def _sums_across_threads(mod: Any) -> list[str]:
+    """The blocks that add up, or the like, over a loop that is bound to threads, by their names."""
+    threads = {
+        hash(loop.loop_var)
+        for loop in find(mod["main"].body, "For")
+        if loop.thread_binding is not None
+        and loop.thread_binding.thread_tag.startswith("threadIdx")
+    }
+    return [
+        realize.block.name_hint
+        for realize in find(mod["main"].body, "SBlockRealize")
+        if any(
+            hash(var) in threads
+            for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+            if axis.iter_type == tvm.tirx.IterVar.CommReduce
+            for var in find(value, "Var")
+        )
+    ]
 
 
 register_tir_pipeline(PIPELINE, _pipeline)
@@ -241,8 +271,12 @@ class _AfterSplit:
     """
 
     mod: Any = None
+    shared_sums: int = 0  # blocks whose threads add up together, as far as TVM sees them
 
     def run_after_pass(self, mod: Any, info: Any) -> None:
+        if info.name == "s_tir.LowerCrossThreadReduction":
+            calls = (c for f in mod.functions.values() for c in find(f.body, "Call"))
+            self.shared_sums = sum("thread_allreduce" in str(c.op) for c in calls)
         if info.name == "tirx.SplitHostDevice":
             self.mod = mod
 

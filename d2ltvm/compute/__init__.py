@@ -2,7 +2,7 @@
 
 Begin with `ops`: vectors, broadcasts, matrices. `convolution` is of one image, `conv_batch` of a
 batch in the layouts of TVM's tutorials, `operators` are depthwise convolution, pooling and batch
-normalisation, `data` makes random inputs.
+normalisation, `reductions` sums of rows, softmax and layer norm, `data` makes random inputs.
 """
 
 from d2ltvm import _lazy

@@ -51,3 +51,13 @@ from .operators_nhwc import (
     pool_nhwc as pool_nhwc,
     pool_nhwc_reference as pool_nhwc_reference,
 )
+from .reductions import (
+    exp2_polynomial as exp2_polynomial,
+    get_rows as get_rows,
+    get_scales as get_scales,
+    layer_norm as layer_norm,
+    layer_norm_reference as layer_norm_reference,
+    row_sum as row_sum,
+    softmax as softmax,
+    softmax_reference as softmax_reference,
+)

@@ -48,6 +48,11 @@ from .matmul import (
     matmul_vthread as matmul_vthread,
     matmul_warps as matmul_warps,
 )
+from .layer_norm import (
+    layer_norm_held as layer_norm_held,
+    layer_norm_shared as layer_norm_shared,
+    layer_norm_welford as layer_norm_welford,
+)
 from .multiply_add import fma_kernel as fma_kernel, fma_tile as fma_tile
 from .operators import (
     batch_norm_flat as batch_norm_flat,
@@ -67,5 +72,20 @@ from .strips import (
     pool_global as pool_global,
     pool_strips as pool_strips,
     strip_block as strip_block,
+)
+from .reductions import (
+    cpu_layer_norm as cpu_layer_norm,
+    cpu_softmax as cpu_softmax,
+    layer_norm_passes as layer_norm_passes,
+    softmax_passes as softmax_passes,
+    sum_a_block as sum_a_block,
+    sum_a_thread as sum_a_thread,
+    sum_pieces as sum_pieces,
+    sum_wide as sum_wide,
+)
+from .softmax import (
+    softmax_held as softmax_held,
+    softmax_online as softmax_online,
+    softmax_shared as softmax_shared,
 )
 from .transposing import strided as strided, swizzled as swizzled, transpose as transpose

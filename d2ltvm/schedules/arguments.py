@@ -24,6 +24,7 @@ Tags: TypeAlias = Sequence[str]
 FROM_ZERO = ("p", "ph", "pw", "align", "pad")  # what may be nothing
 TAGS = [f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx", "vthread") for axis in "xyz"]
 SCOPES = ("global", "shared", "shared.dyn", "local")
+DTYPES = ("float16", "float32")
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -67,8 +68,10 @@ def _argument(parameter: inspect.Parameter, value: Any) -> Any:
         return in_32_bits(name, value, 0 if name in FROM_ZERO else 1)
     if kind is bool and not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} is {shown(value)}; expected True or False")
-    if kind is str and not (isinstance(value, str) and value in SCOPES):
-        raise ValueError(f"{name} is {shown(value)}; expected one of {', '.join(SCOPES)}")
+    if kind is str:
+        known = DTYPES if name == "dtype" else SCOPES
+        if not (isinstance(value, str) and value in known):
+            raise ValueError(f"{name} is {shown(value)}; expected one of {', '.join(known)}")
     if kind == Factors:
         return _factors(parameter, value)
     if kind == Tags:

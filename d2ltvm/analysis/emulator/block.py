@@ -19,10 +19,10 @@ Node = Any  # a `nodes.Mirror` of a statement or of an expression
 Shape = tuple[int, ...]
 WARP = 32
 SHUFFLES = {  # from what lane, of `width` neighbours, each lane takes a value; else its own
-    "tvm_warp_shuffle": lambda lane, by: by + 0 * lane,
-    "tvm_warp_shuffle_up": lambda lane, by: lane - by,
-    "tvm_warp_shuffle_down": lambda lane, by: lane + by,
-    "tvm_warp_shuffle_xor": lambda lane, by: lane ^ by,
+    "tvm_warp_shuffle": lambda lane, by, width: lane // width * width + by % width,
+    "tvm_warp_shuffle_up": lambda lane, by, _: lane - by,
+    "tvm_warp_shuffle_down": lambda lane, by, _: lane + by,
+    "tvm_warp_shuffle_xor": lambda lane, by, _: lane ^ by,
 }
 
 
@@ -220,7 +220,7 @@ class Block:
             raise NotImplementedError(f"a shuffle in a block of {len(self.thread)} threads")
         values = arithmetic.spread(self.value(value), self.thread.shape)
         lane, width = self.thread % WARP, int(width)
-        other = source(lane, self.value(by))
+        other = source(lane, self.value(by), width)
         inside = other // width == lane // width
         return values[:, 0][np.where(inside, self.thread - lane + other, self.thread)]
 
