@@ -3,9 +3,12 @@
 from . import (
     from_mxnet as from_mxnet,
     graph as graph,
+    hopper_kernels as hopper_kernels,
+    launching as launching,
     memory as memory,
     model as model,
     models as models,
+    on_hopper as on_hopper,
     packed as packed,
     passes as passes,
     reference as reference,

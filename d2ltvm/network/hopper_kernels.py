@@ -1,0 +1,296 @@
+"""Which kernels of `d2ltvm.hopper` compute a node of a network: float16, channels last.
+
+Each class here describes a kernel by its sizes: two nodes with the same ones have equal kernels,
+which are compiled once. `make` gives the PrimFunc, and `takes` the shapes of its parameters.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Protocol
+
+from d2ltvm.hopper.any_conv import Conv
+from d2ltvm.hopper.any_layer import Layer, ways
+from d2ltvm.hopper.any_model import MEMORY, boxed, estimate_boxed
+from d2ltvm.hopper.any_plan import Plan
+from d2ltvm.hopper.implicit_fused import conv_nhwc_fused
+from d2ltvm.hopper.planning import ConvPlan, check_sms
+from d2ltvm.hopper.pooling import max_pool, mean_pool
+from d2ltvm.hopper.stem import FILTERS, StemPlan, plan_stem, stem
+from d2ltvm.layouts import Pair
+
+Shape = tuple[int, ...]
+Tensor = tuple[Shape, str]  # shape and dtype
+
+REGISTERS = 65536  # of an SM
+BESIDE_SUMS = 40  # registers of a thread, read off kernels with an epilogue
+HALF, SINGLE = "float16", "float32"
+
+
+class HopperKernel(Protocol):
+    """What a step of a network launches."""
+
+    @property
+    def takes(self) -> tuple[Tensor, ...]:
+        """Shape and dtype of each parameter; the last one is the result."""
+
+    @property
+    def seconds(self) -> float:
+        """That it takes, by the model of `hopper.any_model`."""
+
+    def make(self) -> Any:
+        """The PrimFunc."""
+
+
+@dataclass(frozen=True)
+class AnyConv:
+    """A convolution or product by `hopper.conv_any`, with what follows it in its epilogue.
+
+    Its parameters are images, weights, bias, the residual if there is one, room for the sums of
+    parts where sums are cut, and the result.
+
+    Attributes:
+        layer: sizes, and the plan, which knows of bias, residual and ReLU.
+    """
+
+    layer: Layer
+
+    @property
+    def plan(self) -> Plan:
+        assert isinstance(self.layer.plan, Plan)
+        return self.layer.plan
+
+    @property
+    def takes(self) -> tuple[Tensor, ...]:
+        plan, conv = self.plan, self.layer.conv
+        result = (conv.batch, *conv.out, conv.oc)
+        return (
+            (self.layer.images, HALF),
+            (self.layer.weights_shape, HALF),
+            ((conv.oc,), SINGLE),
+            *([(result, HALF)] if plan.residual else []),
+            *([(plan.partials, SINGLE)] if plan.cut else []),
+            (result, plan.dtype),
+        )
+
+    @property
+    def seconds(self) -> float:
+        added = math.prod(self.takes[-1][0]) * 2 / MEMORY if self.plan.residual else 0.0
+        return self.layer.seconds + added
+
+    def make(self) -> Any:
+        return self.layer.kernel()
+
+    def __str__(self) -> str:
+        p = self.plan
+        words = [
+            f"{p.pixels} x {p.channels} x {p.depth}",
+            f"{p.consumers} consumers" + (" in turns" if p.pingpong else ""),
+            f"{p.stages} slots",
+            *(["swapped"] if p.swapped else []),
+            *([f"{p.blocks_per_sm} blocks an SM"] if p.blocks_per_sm > 1 else []),
+            *([f"{p.splits} parts behind {p.full} tiles"] if p.splits > 1 else []),
+            *([f"clusters of {p.cluster}"] if p.cluster > 1 else []),
+            *([f"bricks {p.bricks}"] if p.bricks else []),
+        ]
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class BoxConv:
+    """A convolution with bias by `hopper.implicit_fused`, which leaves out taps in the padding."""
+
+    conv: Conv
+    relu: bool
+    sms: int
+
+    @property
+    def plan(self) -> ConvPlan:
+        plan = boxed(self.conv, self.sms)
+        assert plan is not None
+        return plan
+
+    @property
+    def takes(self) -> tuple[Tensor, ...]:
+        c = self.conv
+        return (
+            ((c.batch, *c.size, c.ic), HALF),
+            ((c.taps, c.oc, c.ic), HALF),
+            ((c.oc,), SINGLE),
+            ((c.batch, *c.out, c.oc), HALF),
+        )
+
+    @property
+    def seconds(self) -> float:
+        return estimate_boxed(self.plan)
+
+    def make(self) -> Any:
+        return conv_nhwc_fused(self.conv, self.relu, self.sms)
+
+    def __str__(self) -> str:
+        p = self.plan
+        return f"boxes {p.tile} x {p.columns}" + (", on demand" if p.on_demand else "")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The copy of images that a layer of few channels needs before its kernel."""
+
+    layer: Layer
+
+    @property
+    def takes(self) -> tuple[Tensor, ...]:
+        return ((self.layer.given, HALF), (self.layer.images, HALF))
+
+    @property
+    def seconds(self) -> float:
+        return moved(self)
+
+    def make(self) -> Any:
+        return self.layer.copy()
+
+    def __str__(self) -> str:
+        return f"copy to {self.layer.images}"
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """The largest number under a window: see `hopper.pooling`."""
+
+    images: tuple[int, int, int, int]
+    kernel: Pair
+    stride: Pair
+    pad: Pair
+
+    @property
+    def takes(self) -> tuple[Tensor, ...]:
+        batch, h, w, c = self.images
+        high, wide = (
+            (n + 2 * p - k) // s + 1
+            for n, p, k, s in zip((h, w), self.pad, self.kernel, self.stride, strict=True)
+        )
+        return ((self.images, HALF), ((batch, high, wide, c), HALF))
+
+    @property
+    def seconds(self) -> float:
+        return moved(self)
+
+    def make(self) -> Any:
+        return max_pool(self.images, self.kernel, self.stride, self.pad)
+
+    def __str__(self) -> str:
+        return "a thread for 8 channels of 2 pixels"
+
+
+@dataclass(frozen=True)
+class MeanPool:
+    """The mean of each channel of an image: see `hopper.pooling`."""
+
+    images: tuple[int, int, int, int]
+
+    @property
+    def takes(self) -> tuple[Tensor, ...]:
+        return ((self.images, HALF), ((self.images[0], self.images[3]), HALF))
+
+    @property
+    def seconds(self) -> float:
+        return moved(self)
+
+    def make(self) -> Any:
+        return mean_pool(self.images)
+
+    def __str__(self) -> str:
+        return "a thread for 8 channels"
+
+
+@dataclass(frozen=True)
+class Stem:
+    """The first convolution of a ResNet and the pool behind it: see `hopper.stem`."""
+
+    images: tuple[int, int, int]
+    sms: int
+
+    @property
+    def plan(self) -> StemPlan:
+        return plan_stem(self.images, self.sms)
+
+    @property
+    def takes(self) -> tuple[Tensor, ...]:
+        batch, *_ = self.images
+        return (
+            ((*self.images, 3), HALF),
+            ((192, FILTERS), HALF),
+            ((FILTERS,), SINGLE),
+            ((batch, *self.plan.pooled, FILTERS), HALF),
+        )
+
+    @property
+    def seconds(self) -> float:
+        return self.plan.seconds
+
+    def make(self) -> Any:
+        return stem(self.images, self.sms)
+
+    def __str__(self) -> str:
+        return f"with its pool, {self.plan.rows} rows of it a block, 2 blocks an SM"
+
+
+def nbytes(tensor: Tensor) -> int:
+    """Bytes of a tensor of float16 or float32."""
+    shape, dtype = tensor
+    return math.prod(shape) * {HALF: 2, SINGLE: 4}[dtype]
+
+
+def moved(kernel: HopperKernel) -> float:
+    """Seconds in which memory gives and takes all that a kernel has for parameters."""
+    return sum(map(nbytes, kernel.takes)) / MEMORY
+
+
+def conv_kernels(
+    conv: Conv,
+    relu: bool,
+    residual: bool,
+    sms: int | None = None,
+    many: int = 1,
+    untried: bool = False,
+    wide: bool = False,
+) -> list[AnyConv | BoxConv]:
+    """Kernels for a convolution with a bias, the fastest by the model first.
+
+    >>> best, *others = conv_kernels(Conv(8, (7, 7), 512, 512, (3, 3), (1, 1)), True, False, many=2)
+    >>> str(best)
+    '64 x 192 x 64, 1 consumers, 7 slots, 6 parts behind 0 tiles'
+
+    Args:
+        conv: sizes.
+        relu, residual: whether a ReLU follows, and whether there is something to add before it.
+        sms: blocks that run at once; None for one on each SM.
+        many: plans of each kind.
+        untried: whether plans count of kinds whose time the model has not been held against.
+        wide: whether results are float32.
+    """
+    sms = check_sms(sms)
+    told: dict[str, Any] = {"bias": True, "relu": relu, "residual": residual, "wide": wide}
+    found: list[AnyConv | BoxConv] = []
+    for _, layers in groupby(
+        sorted(ways(conv, True, sms, 4 * many, untried, **told), key=lambda layer: layer.way),
+        key=lambda layer: layer.way,
+    ):
+        fitting = [AnyConv(layer) for layer in layers if fits(layer.plan)]
+        found += sorted(fitting, key=lambda kernel: kernel.seconds)[:many]
+    if not residual and not wide and conv.ic % 8 == 0 and boxed(conv, sms):
+        found.append(BoxConv(conv, relu, sms))
+    return sorted(found, key=lambda kernel: kernel.seconds)
+
+
+def fits(plan: Plan | ConvPlan) -> bool:
+    """Whether the sums of a thread fit into its registers, with what an epilogue needs beside them.
+
+    An SM has 65,536 registers. Where they do not suffice, the compiler puts some into memory: 128
+    sums and two blocks of 256 threads on an SM cost 1 KB of it a thread.
+    """
+    if isinstance(plan, ConvPlan):
+        return True
+    sums = plan.per * plan.columns // 2
+    threads = 128 * (plan.consumers + 1) * plan.blocks_per_sm
+    return (sums + BESIDE_SUMS) * threads <= REGISTERS

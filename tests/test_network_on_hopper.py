@@ -1,0 +1,144 @@
+"""Networks as launches on Hopper, beside NumPy's float64; their kernels one by one."""
+
+import numpy as np
+import pytest
+from on_hopper import RUN
+
+from d2ltvm.hopper.any_conv import Conv
+from d2ltvm.network import (
+    graph,
+    hopper_kernels,
+    load,
+    on_hopper,
+    prepare,
+    random_weights,
+    reference,
+)
+from d2ltvm.network.graph import Network
+
+BLOCK = Network(
+    "a block",
+    (
+        graph.Input("data", size=(2, 3, 17, 15)),
+        graph.Conv(
+            "stem", ("data",), filters=16, kernel=(7, 7), stride=(2, 2), padding=(3, 3),
+            weight="w0", bias="b0", activation="relu",
+        ),
+        graph.MaxPool("pool", ("stem",), kernel=(3, 3), stride=(2, 2), padding=(1, 1)),
+        graph.Conv(
+            "narrow", ("pool",), filters=8, kernel=(1, 1), stride=(2, 2), weight="w1", bias="b1",
+            activation="relu",
+        ),
+        graph.Conv(
+            "middle", ("narrow",), filters=8, kernel=(3, 3), padding=(1, 1), weight="w2",
+            bias="b2", activation="relu",
+        ),
+        graph.Conv(
+            "beside", ("pool",), filters=24, kernel=(1, 1), stride=(2, 2), weight="w3", bias="b3"
+        ),
+        graph.Conv(
+            "wide", ("middle", "beside"), filters=24, kernel=(1, 1), weight="w4", bias="b4",
+            activation="relu",
+        ),
+        graph.GlobalAvgPool("mean", ("wide",)),
+        graph.Flatten("flat", ("mean",)),
+        graph.Dense("dense", ("flat",), units=40, weight="w6", bias="b6"),
+    ),
+)  # fmt: skip
+
+
+def some_weights(network, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        name: (rng.standard_normal(shape) / np.sqrt(max(1, np.prod(shape[1:])))).astype("float32")
+        for name, shape in network.parameters.items()
+    }
+
+
+def rounded(arrays):
+    """As a program has them: weights in float16; biases stay."""
+    return {
+        name: array.astype("float16").astype("float64") if array.ndim > 1 else array
+        for name, array in arrays.items()
+    }
+
+
+@pytest.mark.parametrize("run", RUN)
+def test_a_block_of_a_resnet(run):
+    weights = some_weights(BLOCK)
+    images = np.random.default_rng(1).standard_normal(BLOCK.input.size).astype("float16")
+    program = on_hopper.program(BLOCK, weights, sms=4)
+    got = on_hopper.run(program, np.ascontiguousarray(images.transpose(0, 2, 3, 1)), run)
+    want = reference.run(BLOCK, rounded(weights), images)["dense"]
+    # Six layers in a row round to float16, once each, and weights do not make more of it.
+    np.testing.assert_allclose(got.reshape(want.shape), want, atol=6 * 2**-11 * abs(want).max())
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    imported = load("resnet50")
+    return prepare(imported, random_weights(imported))
+
+
+@pytest.mark.parametrize("batch", [1, 256])
+def test_resnet_50(resnet, batch):
+    """A launch a layer; the convolutions of a stage are a few kernels, each compiled once."""
+    network, weights = resnet
+    program = on_hopper.program(network.at(batch=batch), weights, sms=132)
+    assert len(program.steps) == 55  # 53 convolutions, the mean, the product; the pool is fused
+    assert isinstance(program.steps[0].kernel, hopper_kernels.Stem)
+    assert len(program.kernels) < 30
+    assert program.sizes[program.result] == 4 * 1000 * batch
+    for step in program.steps:
+        kinds = [tensor[1] for tensor in step.kernel.takes]
+        assert len(kinds) == len(step.reads) + 1
+        for name, (shape, dtype) in zip(step.reads, step.kernel.takes, strict=False):
+            if name in program.constants:
+                assert (program.constants[name].shape, str(program.constants[name].dtype)) == (
+                    shape,
+                    dtype,
+                )
+
+
+def test_values_that_live_at_the_same_time_lie_apart(resnet):
+    network, weights = resnet
+    program = on_hopper.program(network.at(batch=8), weights, sms=132)
+    placed, size = program.places()
+    lives, sizes = program.lives, program.sizes
+    assert size < sum(sizes.values()) / 3
+    for one in placed:
+        for other in placed:
+            together = lives[one][0] <= lives[other][1] and lives[other][0] <= lives[one][1]
+            apart = placed[one] + sizes[one] <= placed[other]
+            apart |= placed[other] + sizes[other] <= placed[one]
+            assert one == other or apart or not together
+    assert all(place % on_hopper.ALIGNMENT == 0 for place in placed.values())
+
+
+def test_other_kernels_of_a_step():
+    """In a race each has the same parameters, but for room that it may need."""
+    program = on_hopper.program(BLOCK, some_weights(BLOCK), sms=4, many=2, untried=True)
+    step = next(step for step in program.steps if step.node == "middle")
+    assert step.kernel not in step.others and len(step.others) >= 2
+    for other in step.others:
+        changed = program.with_kernels({step.kernel: other})
+        names = next(new.reads for new in changed.steps if new.node == "middle")
+        assert len(names) + 1 == len(other.takes)
+
+
+def test_sums_fit_into_registers():
+    for kernel in hopper_kernels.conv_kernels(
+        Conv(256, (28, 28), 128, 512), True, True, 132, many=4, untried=True
+    ):
+        plan = kernel.plan
+        threads = 128 * (plan.consumers + 1) * plan.blocks_per_sm
+        assert plan.per * plan.columns // 2 * threads < 65536
+
+
+def test_what_there_is_no_kernel_for():
+    depthwise = load("mobilenet", size=32)
+    prepared, weights = prepare(depthwise, random_weights(depthwise))
+    with pytest.raises(ValueError, match=r"groups is 32; expected 1"):
+        on_hopper.program(prepared, weights, sms=4)
+    with pytest.raises(ValueError, match="is a BatchNorm; expected a network after fold_batch_no"):
+        on_hopper.program(depthwise, random_weights(depthwise), sms=4)
