@@ -520,14 +520,15 @@ def test_roles_tell_and_wait():
         "in each round",
         ("full", "consumer", "may go on"),
         ("consumer", "consumer", "adds up"),
+        ("consumer", "producer", "is done", "waits"),
     ]
     figures.draw_roles(roles, told, note="here")
     assert {*roles, "arrives", "in each round", "may go on", "adds up", "here"} <= texts()
     assert {"threads", "barrier"} <= texts() and "unit" not in texts()  # a legend of what is there
     (axes,) = plt.gcf().axes
     arrows = [t.arrow_patch for t in axes.texts if getattr(t, "arrow_patch", None)]
-    assert [arrow.get_linestyle() for arrow in arrows] == ["-", "--"]
-    for bad in [("producer", "queue", "x")], [("producer", "full")], []:
+    assert [arrow.get_linestyle() for arrow in arrows] == ["-", "--", "--"]
+    for bad in [("producer", "queue", "x")], [("producer", "full")], [(*told[0], "runs")], []:
         with pytest.raises(ValueError, match="expected"):
             figures.draw_roles(roles, bad)
     with pytest.raises(ValueError, match="'x' is a 'lamp'; expected one of threads, unit, barrier"):

@@ -219,7 +219,7 @@ def test_a_counter_that_is_not_left_as_it_was():
     """One that is to count to more than there are tiles."""
     wrong = changed(
         hopper.conv_nhwc,
-        ("TileScheduler(pool, tiles,", "TileScheduler(pool, tiles + 1,"),
+        ("tile_scheduler(pool, tiles,", "tile_scheduler(pool, tiles + 1,"),
         ("scheduler.is_valid()", "scheduler.work_idx < tiles"),
     )
     shapes = (300, 1, 1, 64), (1, 64, 64), (300, 1, 1, 64)

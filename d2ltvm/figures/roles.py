@@ -9,9 +9,9 @@ from matplotlib.patches import Rectangle
 from d2ltvm.errors import shown
 from d2ltvm.figures import style
 
-# A message is (from, to, words); what a role does by itself is (role, role, words); a text stands
-# above what follows, on a line of its own.
-Message = tuple[str, str, str] | str
+# A message is (from, to, words), or has 'waits' behind that; what a role does by itself is (role,
+# role, words); a text stands above what follows, on a line of its own.
+Message = tuple[str, str, str] | tuple[str, str, str, str] | str
 KINDS = {"threads": "#BFE0F5", "unit": "#BFE3D5", "barrier": "#FBE3A6"}
 _LINE, _INK = "#999999", "#333333"
 
@@ -25,12 +25,14 @@ def draw_roles(
     >>> told = [("producer", "full", "arrives"), ("full", "consumer", "may go on")]
     >>> d2ltvm.figures.draw_roles(roles, told)
 
-    An arrow that leaves a barrier is dashed: somebody waits there until then.
+    An arrow that leaves a barrier is dashed: somebody waits there until then. So is one with the
+    word 'waits'.
 
     Args:
         roles: of each column, by its name, what it is: 'threads', 'unit' or 'barrier'.
-        messages: from the first on: (from, to, words); (role, role, words) for what a role does by
-            itself; or a text that divides what is above it from what is below.
+        messages: from the first on: (from, to, words), or (from, to, words, 'waits') where the one
+            that is told waits for it; (role, role, words) for what a role does by itself; or a text
+            that divides what is above it from what is below.
         note: a line below the figure.
 
     Raises:
@@ -71,14 +73,14 @@ def _draw(
         axes.axhline(y + 0.15, color=_LINE, lw=0.8, ls=":")
         axes.text((len(columns) - 1) / 2, y + 0.15, message, **text, style="italic", bbox=around)
         return
-    if len(message) != 3 or not {*message[:2]} <= {*columns}:
+    sender, receiver, words, *waits = message if len(message) > 2 else (*message, "", "")
+    if waits not in ([], ["waits"]) or not {sender, receiver} <= {*columns}:
         raise ValueError(f"a message is {shown(message)}; expected two of the roles, and words")
-    sender, receiver, words = message
     start, stop = columns[sender], columns[receiver]
     if start == stop:
         axes.text(start, y + 0.1, words, **text, bbox={**around, "ec": "black", "lw": 0.6})
         return
-    line = "--" if roles[sender] == "barrier" else "-"
+    line = "--" if waits or roles[sender] == "barrier" else "-"
     look = {"arrowstyle": "-|>", "color": _INK, "ls": line, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (stop, y + 0.4), (start, y + 0.4), arrowprops=look)
     axes.text((start + stop) / 2, y + 0.07, words, **text, bbox=around)

@@ -13,7 +13,7 @@ from d2ltvm.hopper.planning import (
     plan_conv,
     with_plain_arguments,
 )
-from d2ltvm.hopper.tile_scheduler import TileScheduler
+from d2ltvm.hopper.tile_scheduler import tile_scheduler
 from d2ltvm.hopper.tiles import (
     dependent_launch,
     encode_descriptor,
@@ -156,7 +156,7 @@ def conv_nhwc(
         sW = shared_tile(pool, (stages, columns, DEPTH))
         sY = shared_tile(pool, (2, width // 64, hn, hh, tw, 64))
         ring = Pipeline(pool, stages, full="tma", empty="mbar", init_full=1, init_empty=2)
-        scheduler = TileScheduler(pool, tiles, blocks, plan.on_demand)
+        scheduler = tile_scheduler(pool, tiles, blocks, plan.on_demand)
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
         T.cuda.cta_sync()
