@@ -74,6 +74,9 @@ def measure(
     off goes on where it was when it is called again; a candidate that has a result, good or bad, is
     not measured again.
 
+    Building and measuring happen in processes of their own, so a script calls it, as Python asks of
+    scripts that start processes, below `if __name__ == "__main__":`.
+
     >>> schedules = {"plain": d2ltvm.schedules.cpu_vector_add(1000)}
     >>> a, b, _ = d2ltvm.get_abc(1000)
     >>> path = tempfile.mkdtemp()
