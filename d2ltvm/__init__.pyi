@@ -16,6 +16,7 @@ from . import (
     layouts as layouts,
     network as network,
     schedules as schedules,
+    search as search,
     system as system,
 )
 

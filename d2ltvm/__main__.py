@@ -111,6 +111,35 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--image", metavar="FILE", help="a picture; without one, random images")
     run.add_argument("--json", action="store_true", help="print JSON instead of a table")
     run.set_defaults(module="d2ltvm.network.run")
+    search = commands.add_parser(
+        "search",
+        help="let the machine search for a schedule, on the processor or on a GPU",
+        description="Search for a fast schedule by measuring candidates on this machine, and print "
+        "the best as Python. A search that was cut off goes on from what it has kept.",
+        epilog="The exit code is 0 unless the search cannot be made here.",
+    )
+    search.add_argument("workload", choices=["matmul", "conv"], help="what is computed")
+    search.add_argument(
+        "--size", type=int, help="rows and columns (default: 512), or channels (default: 64)"
+    )
+    search.add_argument(
+        "--trials", type=int, default=64, help="how many candidates are measured (default: 64)"
+    )
+    search.add_argument(
+        "--target",
+        choices=["llvm", "cuda"],
+        default="llvm",
+        help="the processor (default), or a GPU",
+    )
+    search.add_argument("--seed", type=int, default=1, help="of what is proposed (default: 1)")
+    search.add_argument(
+        "--model",
+        choices=["learned", "random", "analyser"],
+        default="learned",
+        help="who chooses among what is proposed (default: learned)",
+    )
+    search.add_argument("--to", metavar="FOLDER", help="where to keep what is measured")
+    search.set_defaults(module="d2ltvm.search.command")
 
     cache = commands.add_parser(
         "cache",

@@ -83,7 +83,7 @@ def as_written(sch):
     """Counts by key, of every load in every round, with groups of lanes that never merge."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traffic, "rounds", lambda site, walk: site.loops)
-        patch.setattr(traffic, "_executed", lambda walk: walk.sites)
+        patch.setattr(traffic, "executed", lambda walk: walk.sites)
         patch.setattr(
             coalescing, "_pairs", lambda first, active, distance: np.zeros(len(first), bool)
         )

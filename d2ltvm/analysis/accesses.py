@@ -69,9 +69,15 @@ class Walk:
         extents: (first value, number of values) of each loop, by name.
         written: memory that is written inside each loop, by its name.
         barriers: names of the loops with a barrier inside.
+
+    Args:
+        body: what the kernel does.
+        scattered: whether a vector whose lanes are no neighbours counts as an access of each lane,
+            as CUDA's code has it, instead of being refused.
     """
 
-    def __init__(self, body: Node) -> None:
+    def __init__(self, body: Node, scattered: bool = False) -> None:
+        self._scattered = scattered
         self.sites: list[Site] = []
         self.extents: dict[str, tuple[int, int]] = {}
         self.written: dict[str, set[int]] = {}
@@ -239,7 +245,6 @@ class Walk:
             raise NotImplementedError(f"{buffer.name} is in {scope!r}, which is not followed")
         if len(index) != 1:
             raise NotImplementedError(f"{buffer.name} has {len(index)} indices; one is expected")
-        first, lanes = self._span(index[0])
         memory = self._memory(buffer)
         if kind == "write":
             self._writes[memory] = self._writes.get(memory, 0) + 1
@@ -247,20 +252,21 @@ class Walk:
                 self.written[loop].add(memory)
         syncs = self._syncs if SCOPES[scope] == "shared" else 0
         epoch = (self._writes.get(memory, 0), syncs)
-        self.sites.append(
-            Site(
-                tensor=buffer.name,
-                memory=memory,
-                scope=SCOPES[scope],
-                kind=kind,
-                itemsize=_itemsize(buffer),
-                lanes=lanes,
-                index=first,
-                guards=self._guards,
-                loops=self._loops,
-                epoch=epoch,
+        for first, lanes in self._spans(index[0]):
+            self.sites.append(
+                Site(
+                    tensor=buffer.name,
+                    memory=memory,
+                    scope=SCOPES[scope],
+                    kind=kind,
+                    itemsize=_itemsize(buffer),
+                    lanes=lanes,
+                    index=first,
+                    guards=self._guards,
+                    loops=self._loops,
+                    epoch=epoch,
+                )
             )
-        )
 
     def _of_lanes(self, node: Node, lanes: int) -> list[Sum]:
         """What an expression is in each lane of a vector."""
@@ -269,15 +275,17 @@ class Walk:
             for k in range(lanes)
         ]
 
-    def _span(self, index: Node) -> tuple[Sum, int]:
-        """First element and number of neighbouring elements of an access."""
+    def _spans(self, index: Node) -> list[tuple[Sum, int]]:
+        """First element and number of neighbouring elements of an access, or of several."""
         lanes = int(tvm.DataType(str(index.ty.dtype)).lanes)
         at = self._of_lanes(index, lanes)
         if all(other == at[0] for other in at):  # one element, given to all lanes
-            return at[0], 1
-        if any(other != at[0] + index_exprs.constant(k) for k, other in enumerate(at)):
-            raise NotImplementedError(f"a vector access with a stride: {index}")
-        return at[0], lanes
+            return [(at[0], 1)]
+        if all(other == at[0] + index_exprs.constant(k) for k, other in enumerate(at)):
+            return [(at[0], lanes)]
+        if self._scattered:
+            return [(each, 1) for each in at]
+        raise NotImplementedError(f"a vector access with a stride: {index}")
 
 
 def _reaches(node: Node) -> bool:

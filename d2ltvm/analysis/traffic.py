@@ -193,7 +193,7 @@ def of_lowered(lowered: Lowered) -> Table:
     """`traffic` of a `launches.Lowered`, for a target of kind cuda or opencl."""
     found: Counts = {}
     for launched in _launched(lowered):
-        for site in _executed(launched.walk):
+        for site in executed(launched.walk):
             key = (site.tensor, site.scope, site.kind, site.width)
             for requests in launched.requests(site, rounds(site, launched.walk)):
                 _count(found, key, *requests)
@@ -463,7 +463,7 @@ def rounds(site: Site, walk: Walk) -> tuple[str, ...]:
     )
 
 
-def _executed(walk: Walk) -> Iterator[Site]:
+def executed(walk: Walk) -> Iterator[Site]:
     """The sites, without loads of what a thread has loaded just before."""
     held = set()
     for site in walk.sites:

@@ -4,8 +4,8 @@
 GPU's memories. Every function draws a figure and returns nothing, so that a notebook shows it once.
 `banks` has a tile among the banks of shared memory, `tiles` the tiles of blocks, warps and threads,
 `windows` those of a convolution and what they read, `machine` the levels of a launch, timelines and
-steps, `roles` who waits for whom in a kernel, `launches` the pictures of the first chapters.
-Colours, markers and `STYLE`, a Matplotlib style sheet, are in `style`.
+steps, `roles` who waits for whom in a kernel, `launches` the pictures of the first chapters,
+`trees` what came of what. Colours, markers and `STYLE`, a Matplotlib style sheet, are in `style`.
 """
 
 from d2ltvm.figures.banks import Tile, draw_banks
@@ -22,6 +22,7 @@ from d2ltvm.figures.machine import draw_machine, draw_memory, draw_steps, draw_t
 from d2ltvm.figures.roles import draw_roles
 from d2ltvm.figures.style import COLOURS, DASHES, LEVELS, MARKERS, STYLE
 from d2ltvm.figures.tiles import draw_tiles
+from d2ltvm.figures.trees import draw_tree
 from d2ltvm.figures.windows import draw_conv_tiles, draw_inputs, draw_window
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "draw_tiles",
     "draw_timeline",
     "draw_touched",
+    "draw_tree",
     "draw_window",
     "plot",
     "plot_gflops",

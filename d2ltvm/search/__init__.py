@@ -1,0 +1,14 @@
+"""Schedules that a machine finds: MetaSchedule's space, searched with and without a device.
+
+Begin with `workload` and `space`: what is computed, and the sketches that rules make of it;
+`rules.tree` shows which rule made what, and `text.as_text` a found schedule as Python. `book_space`
+has the book's own schedules as sketches. `evolve` samples and mutates; a cost model tells it what
+to keep: `predict` works a time out from the analyser, with no device (`predicted`), `Ridge` learns
+from what was measured (`learned`). `search` measures on this machine, and `database` keeps that.
+`ranking` says how good a model is, `measured` has candidates that a GPU has timed, and `command`
+is `python -m d2ltvm search`.
+"""
+
+from d2ltvm import _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)

@@ -1,0 +1,138 @@
+"""Candidates whose time was predicted, and then measured on a GPU.
+
+`candidates.jsonl.xz`, beside this module, has them: a line for each, with its workload, where it
+comes from, what the analyser counted, what the model predicted, and its trace. They were gathered
+by experiments/search/gather.txt and predicted before any of them ran. What a GPU measured of them
+is in book/measurements/<device>/search.jsonl, written by experiments/search/measure.txt.
+"""
+
+import functools
+import json
+import lzma
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from d2ltvm.search.predicted import Counted
+from d2ltvm.search.spaces import Space
+from d2ltvm.search.workloads import Workload
+from d2ltvm.system import environment
+
+CANDIDATES = Path(__file__).with_name("candidates.jsonl.xz")
+FILE = "search.jsonl"
+LIBRARY = "library"
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A candidate with its prediction.
+
+    Attributes:
+        key: a few letters that stand for it; of a schedule of the book 'by hand: ' and its name.
+        origin: 'rules' (MetaSchedule's sketches), 'book' (`book_space`), or 'by hand'.
+        predicted: seconds; None of what is by hand.
+        counted: what the analyser found in it; likewise.
+        trace: its steps, as MetaSchedule writes them; likewise.
+    """
+
+    key: str
+    origin: str
+    predicted: float | None
+    counted: Counted | None
+    trace: Any
+
+
+@dataclass(frozen=True)
+class Timed(Gathered):
+    """A candidate that was measured.
+
+    Attributes:
+        seconds: of a launch, the median of three rounds.
+    """
+
+    seconds: float
+
+
+def gathered(work: Workload) -> list[Gathered]:
+    """The candidates of a workload, those that the model likes best first, the rest in no order.
+
+    >>> found = gathered(workload("matmul", 2048))
+    >>> len(found) > 500
+    True
+    """
+    return [_gathered(line) for line in _lines() if (line["name"], line["size"]) == _of(work)]
+
+
+def timed(work: Workload, device: str = "nvidia-h200") -> list[Timed]:
+    """The candidates of a workload that a GPU has measured; none where no record exists yet.
+
+    Args:
+        work: the workload.
+        device: a folder under book/measurements.
+    """
+    found = {
+        line.get("key"): line for line in _measured(device) if line.get("workload") == work.title
+    }
+    return [
+        Timed(**vars(one), seconds=statistics.median(found[one.key]["us"]) / 1e6)
+        for one in gathered(work)
+        if "us" in found.get(one.key, {})
+    ]
+
+
+def library(work: Workload, device: str = "nvidia-h200") -> float | None:
+    """Seconds of cuBLAS or cuDNN in the same run; None where no record exists yet."""
+    lines = [x for x in _measured(device) if x.get("workload") == work.title and "us" in x]
+    times = [t for x in lines if x["origin"] == LIBRARY for t in x["us"]]
+    return statistics.median(times) / 1e6 if times else None
+
+
+def caption(device: str = "nvidia-h200") -> str:
+    """One line that says on what the candidates were measured; or that they were not."""
+    lines = _measured(device)
+    if not lines:
+        return f"no record of these candidates exists yet for {device}"
+    d, versions = lines[0]["device"], lines[0]["software"]
+    return (
+        f"{d['name']}, driver {d['driver']}, CUDA {d['cuda']}, TVM {versions.get('apache-tvm')}; "
+        f"recorded {lines[0]['date']}"
+    )
+
+
+def remade(one: Gathered, space: Space) -> Any:
+    """The schedule of a candidate, made anew from its trace.
+
+    Args:
+        one: one with a trace.
+        space: any space of its workload, for the computation.
+    """
+    from tvm.s_tir import Schedule
+    from tvm.s_tir.schedule import Trace
+
+    sch = Schedule(space.context.mod)
+    Trace.apply_json_to_schedule(one.trace, sch)
+    return sch
+
+
+def _of(work: Workload) -> tuple[str, int]:
+    return work.name, work.size
+
+
+def _gathered(line: dict[str, Any]) -> Gathered:
+    if "by_hand" in line:
+        return Gathered(line["key"], line["origin"], None, None, None)
+    counts = Counted(**line["counted"])
+    return Gathered(line["key"], line["origin"], line["predicted_us"] / 1e6, counts, line["trace"])
+
+
+@functools.cache
+def _lines() -> list[dict[str, Any]]:
+    with lzma.open(CANDIDATES, "rt") as file:
+        return [json.loads(line) for line in file]
+
+
+@functools.cache
+def _measured(device: str) -> list[dict[str, Any]]:
+    path = environment.measurements() / device / FILE
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

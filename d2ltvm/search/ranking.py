@@ -1,0 +1,67 @@
+"""How good a cost model is: does it put candidates in order, and what does its choice cost?"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def ranks(values: Sequence[float] | Array) -> Array:
+    """The rank of each value, from 0; equal values share the mean of theirs.
+
+    >>> ranks([10, 30, 10]).tolist()
+    [0.5, 2.0, 0.5]
+    """
+    _, place, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return np.asarray((ends - (counts + 1) / 2)[place])
+
+
+def rank_correlation(one: Sequence[float] | Array, other: Sequence[float] | Array) -> float:
+    """Spearman's rank correlation: 1 for the same order, -1 for the opposite, 0 for neither.
+
+    >>> rank_correlation([1, 2, 3], [10, 40, 90])
+    1.0
+
+    Args:
+        one: numbers, two or more that differ.
+        other: as many.
+
+    Raises:
+        ValueError: there are not as many, fewer than two, or all of one side are equal.
+
+    Source: Spearman, "The proof and measurement of association between two things", 1904.
+    """
+    if len(one) != len(other) or len(one) < 2:
+        raise ValueError(
+            f"one has {len(one)} values, other {len(other)}; expected as many, 2 or more"
+        )
+    if len(set(one)) < 2 or len(set(other)) < 2:
+        raise ValueError("all values of one, or of other, are equal; expected some that differ")
+    return float(np.round(np.corrcoef(ranks(one), ranks(other))[0, 1], 12))
+
+
+def regret(
+    predicted: Sequence[float] | Array, measured: Sequence[float] | Array, top: int
+) -> float:
+    """The best time among a model's first choices, by the best time of all.
+
+    >>> regret([1, 2, 3], [12.0, 10.0, 9.0], top=2)
+    1.1111111111111112
+
+    Args:
+        predicted: what the model says of each candidate; less is better.
+        measured: seconds of each.
+        top: how many first choices are measured.
+
+    Raises:
+        ValueError: there are not as many of both, or none.
+    """
+    if len(predicted) != len(measured) or not len(measured):
+        raise ValueError(
+            f"predicted has {len(predicted)} values, measured {len(measured)}; expected as many"
+        )
+    chosen = np.argsort(predicted, kind="stable")[:top]
+    return float(np.min(np.asarray(measured)[chosen]) / np.min(measured))

@@ -1,0 +1,201 @@
+"""A search that measures: propose, build, check, time, learn, and again.
+
+MetaSchedule's own `tune_tir` hands builds to worker processes, each of which first imports the
+tensor intrinsics of all targets and is stopped before it has. Here all is done in one process.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from d2ltvm.bench.progress import progress
+from d2ltvm.bench.timing import time_together
+from d2ltvm.compiler.kernel import build
+from d2ltvm.compiler.verify import compare
+from d2ltvm.search.database import Kept
+from d2ltvm.search.evolution import evolve, identity
+from d2ltvm.search.learned import Ridge, features
+from d2ltvm.search.predicted import predict
+from d2ltvm.search.spaces import Space, space
+from d2ltvm.search.workloads import Array, Workload
+
+BATCH = 8  # candidates that are measured between two fits of the model
+CURIOUS = 2  # of these, at random
+SLOW = 0.03  # seconds of a call, from which on three calls are three rounds
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate that was measured.
+
+    Attributes:
+        number: from 1.
+        sch: its schedule.
+        seconds: of a call, the median of three rounds.
+        at: seconds since the search began.
+        error: its largest error, by the largest magnitude of the result.
+    """
+
+    number: int
+    sch: Any
+    seconds: float
+    at: float
+    error: float
+
+
+class Bench:
+    """Builds, checks and times schedules of a workload on this machine.
+
+    Args:
+        work: the workload.
+        kind: 'llvm' or 'cuda'.
+    """
+
+    def __init__(self, work: Workload, kind: str) -> None:
+        self.work, self.kind = work, kind
+        self.inputs = work.inputs()
+        wide = [x.astype("float64") for x in self.inputs]
+        self.want = work.reference(*wide)
+        self.magnitude = work.reference(*map(np.abs, wide))
+
+    def __call__(self, sch: Any) -> tuple[list[float], float]:
+        """Seconds of a call in three rounds, sorted, and the error of the result.
+
+        Raises:
+            WrongResultError: the result is wrong.
+        """
+        kernel = build(sch, self.kind)
+        out = np.full(self.want.shape, np.nan, "float32")
+        inputs = dict(zip("AB" if self.work.name == "matmul" else "XK", self.inputs, strict=True))
+        arrays = [out if p.output else inputs[p.name] for p in kernel.params]
+        kernel(*arrays)
+        error = compare("the result", out, self.want, self.magnitude, self.work.terms)
+        return self._timed(kernel.bind(*arrays)), error
+
+    def _timed(self, run: Callable[[], Any]) -> list[float]:
+        if self.kind == "llvm":
+            rounds = []
+            for _ in range(3):
+                start = time.perf_counter()
+                run()
+                rounds.append(time.perf_counter() - start)
+            if min(rounds) > SLOW:
+                return sorted(rounds)
+        timing = time_together({"it": run}, "host" if self.kind == "llvm" else "graph", 3)["it"]
+        return [timing.low, timing.median, timing.high]
+
+
+def search(
+    work: Workload,
+    kind: str = "llvm",
+    trials: int = 64,
+    seed: int = 1,
+    folder: Path | None = None,
+    generator: Any = None,
+    model: str = "learned",
+    show: Callable[[int, int, str], None] = progress,
+) -> list[Trial]:
+    """Search for a fast schedule by measuring candidates on this machine.
+
+    >>> found = search(workload("matmul", 64), "llvm", trials=2)
+    >>> len(found), all(trial.error < 1e-6 for trial in found)
+    (2, True)
+
+    Args:
+        work: a `Workload`.
+        kind: 'llvm', the processor, or 'cuda', the GPU.
+        trials: how many candidates are measured, those that `folder` has among them.
+        seed: of what is proposed. What is measured decides what is proposed next, so that two runs
+            agree in their first batch alone.
+        folder: where records are kept; a search that was cut off goes on from there. None: nowhere.
+        generator: as for `space`.
+        model: who chooses among what evolution proposes: 'learned' (ridge regression of what was
+            measured), 'random', or for 'cuda' 'analyser'.
+        show: told the progress.
+
+    Returns:
+        A list of `Trial`, in the order in which they were measured.
+
+    Raises:
+        MissingError: this machine lacks the device.
+        ValueError: an argument is none of these, or as for `Kept`.
+    """
+    if model not in MODELS:
+        raise ValueError(f"model is {model!r}; expected {', '.join(MODELS)}")
+    place = space(work, kind, generator, seed=seed)
+    bench, kept = Bench(work, kind), Kept(folder, place, seed) if folder else None
+    start = time.perf_counter()
+    done = [
+        Trial(k, sch, seconds, 0.0, 0.0)
+        for k, (sch, seconds) in enumerate(kept.records() if kept else [], 1)
+    ][:trials]
+    seen = {identity(trial.sch) for trial in done}
+    while len(done) < trials:
+        rng = np.random.default_rng((seed, len(done)))
+        batch = proposed(place, model, done, seen, rng, min(BATCH, trials - len(done)), generator)
+        if not batch:
+            break  # the space has no more
+        for sch in batch:
+            seen.add(identity(sch))
+            seconds, error = bench(sch)
+            if kept:
+                kept.add(sch, seconds)
+            done.append(Trial(len(done) + 1, sch, seconds[1], time.perf_counter() - start, error))
+            show(len(done), trials, f"best {min(t.seconds for t in done) * 1e3:.3f} ms")
+    return done
+
+
+def proposed(
+    place: Space,
+    model: str,
+    done: Sequence[Trial],
+    seen: set[int],
+    rng: np.random.Generator,
+    many: int,
+    generator: Any = None,
+) -> list[Any]:
+    """The candidates to measure next: the model's first choices, and some at random."""
+    ranked = sorted(done, key=lambda t: t.seconds)[:16]
+    start = [t.sch for t in ranked]
+    if not done and generator is not None:  # a schedule of the book begins as it is
+        start = [sch for s in place.sketches if (sch := place.finished(s.trace)) is not None]
+    score = MODELS[model](place, done, rng)
+    many_more, generations = (48, 3) if len(done) >= BATCH else (2 * many, 0)
+    *_, last = evolve(place, score, many_more, generations, int(rng.integers(2**30)), start)
+    fresh = [c.sch for c in last if identity(c.sch) not in seen]
+    first = start[:1] if not done else []
+    curious = [fresh[k] for k in rng.permutation(len(fresh))[:CURIOUS]]
+    batch = {identity(sch): sch for sch in [*first, *fresh[: many - CURIOUS], *curious, *fresh]}
+    return list(batch.values())[:many]
+
+
+def _learned(place: Space, done: Sequence[Trial], rng: np.random.Generator) -> Any:
+    if len(done) < BATCH:
+        return _random(place, done, rng)
+    model = Ridge().fit(features(place, [t.sch for t in done]), np.array([t.seconds for t in done]))
+    return lambda some: model.predict(features(place, some))
+
+
+def _random(_place: Space, _done: Sequence[Trial], rng: np.random.Generator) -> Any:
+    return lambda some: rng.random(len(some))
+
+
+def _analyser(place: Space, _done: Sequence[Trial], _rng: np.random.Generator) -> Any:
+    return lambda some: [predict(sch, place.workload) for sch in some]
+
+
+MODELS: dict[str, Callable[..., Any]] = {
+    "learned": _learned,
+    "random": _random,
+    "analyser": _analyser,
+}
+
+
+def curve(trials: Sequence[Trial]) -> tuple[Array, Array, Array]:
+    """The best time so far: trials, seconds since the beginning, and the best seconds of a call."""
+    numbers, at = (np.array([getattr(t, name) for t in trials]) for name in ("number", "at"))
+    return numbers, at, np.minimum.accumulate([t.seconds for t in trials])

@@ -1,0 +1,361 @@
+"""Searching for schedules: the space, evolution, predictions, what is kept, and the command."""
+
+import itertools
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+
+import d2ltvm
+from d2ltvm import figures, schedules
+from d2ltvm.__main__ import main
+from d2ltvm.analysis import traffic
+from d2ltvm.search import (
+    as_text,
+    book_space,
+    counted,
+    decided,
+    evolve,
+    measured,
+    moved_factor,
+    predict,
+    rank_correlation,
+    regret,
+    rules,
+    search,
+    seconds,
+    space,
+    tree,
+    workload,
+)
+from d2ltvm.search.database import FOUND, opened, provenance, replayed
+from d2ltvm.search.evolution import identity
+from d2ltvm.search.learned import Ridge, features
+from d2ltvm.search.ranking import ranks
+from d2ltvm.search.tune import Bench
+from d2ltvm.search.workloads import BY_HAND
+
+SMALL = workload("matmul", 64)
+QUIET = {"show": lambda *_: None}
+
+
+@pytest.fixture(scope="module")
+def small():
+    return space(SMALL, "llvm")
+
+
+@pytest.mark.parametrize("name, size", [("matmul", 256), ("conv", 16)])
+@pytest.mark.parametrize("kind", ["cuda", "llvm"])
+def test_the_trees_leaves_are_the_sketches_of_metaschedule(name, size, kind):
+    found = space(workload(name, size), kind)
+
+    def steps(sch):
+        kinds = [str(inst.kind.name) for inst in sch.trace.insts]
+        return tuple(k for k in kinds if k not in rules.SILENT)
+
+    leaves = [steps(leaf.sch) for leaf in tree(found).leaves()]
+    assert sorted(leaves) == sorted(steps(sketch) for sketch in found.sketches)
+    assert len(leaves) > 1
+
+
+def test_a_space_of_a_function_has_no_tree():
+    with pytest.raises(ValueError, match="expected one that rules made"):
+        tree(space(SMALL, "cuda", book_space("matmul")))
+
+
+def test_a_seed_repeats_a_sample_and_a_mutation(small):
+    def walk(place):
+        rng, sch, seen = np.random.default_rng(5), place.sample(1, 7), []
+        for _ in range(6):
+            sch = place.mutate(sch, rng) or sch
+            seen.append(str(sch.mod))
+        return seen
+
+    first = walk(small)
+    assert first == walk(space(SMALL, "llvm"))
+    assert len(set(first)) > 2
+
+
+def test_a_mutation_moves_one_decision():
+    found = space(SMALL, "cuda", book_space("matmul"))
+    sketch, rng = found.sketches[0], np.random.default_rng(1)
+    before = [str(value) for _, value in decided(sketch.trace)]
+    changed = []
+    for _ in range(12):
+        if (moved := found.mutate(sketch, rng)) is not None:
+            after = [str(value) for _, value in decided(moved.trace)]
+            changed.append(sum(a != b for a, b in zip(before, after, strict=True)))
+    assert changed and set(changed) <= {0, 1} and 1 in changed
+
+
+def test_a_moved_factor_keeps_the_product_and_the_limit():
+    rng = np.random.default_rng(2)
+    for tile in ([8, 1, 4], [1, 1, 64], [6, 35, 1, 16], [1, 1]):
+        for _ in range(20):
+            moved = moved_factor(tile, 64, rng)
+            assert np.prod(moved) == np.prod(tile) and moved[-1] <= 64
+            assert sum(a != b for a, b in zip(tile, moved, strict=True)) in (0, 2)
+
+
+@pytest.mark.parametrize(
+    "name, size, hand",
+    [("matmul", 512, schedules.matmul_vthread), ("conv", 64, schedules.vthread)],
+)
+def test_the_books_sketch_moves_what_the_books_schedule_moves(name, size, hand):
+    work = workload(name, size)
+    found = space(work, "cuda", book_space(name))
+    sketch = counted(found.finished(found.sketches[0].trace), work.flop // 2)
+    ours = counted(hand(*work._sizes()), work.flop // 2)
+    fields = ("blocks", "threads", "shared", "rounds", "products")
+    assert [getattr(sketch, f) for f in fields] == [getattr(ours, f) for f in fields]
+
+
+def test_book_space_says_what_there_is():
+    with pytest.raises(ValueError, match="expected one of matmul for cuda"):
+        book_space("conv", "llvm")
+
+
+def test_what_is_counted_is_the_analysers_traffic():
+    sch = schedules.matmul_shared(96, 96, 96)
+    found, table = counted(sch, 96**3), d2ltvm.traffic(sch)
+    requests, sectors = table.total("read")
+    stores, stored = table.total("write")
+    assert (found.requests, found.sectors) == (requests + stores, sectors + stored)
+    assert found.rounds == 3 and found.blocks == 9 and found.threads == 1024
+    assert found.shared == 2 * 4 * 32 * 32 and found.sums == 1
+    # A row of A's tile is read by four floats at once.
+    reads = [t for t in table if (t.kind, t.scope) == ("read", "shared")]
+    writes = [t for t in table if (t.kind, t.scope) == ("write", "shared")]
+    expected = reads[0].requests // 4 + reads[1].requests + sum(t.requests for t in writes)
+    assert found.shared_requests == expected
+
+
+def test_unrolling_changes_nothing_that_is_counted():
+    found = space(workload("matmul", 256), "cuda", book_space("matmul"))
+    trace = found.sketches[0].trace
+    inst, _ = decided(trace)[-1]
+    counts = [
+        counted(found.finished(trace.with_decision(inst, k, remove_postproc=True)), 256**3)
+        for k in (0, 7)
+    ]
+    assert [c.unroll for c in counts] == [0, 1024]
+    assert replace(counts[0], unroll=0) == replace(counts[1], unroll=0)
+
+
+def test_the_model_orders_the_kernels_of_the_chapter_on_products():
+    work = workload("matmul", 2048)
+    names = ("naive", "coalesced", "shared tiles", "register tiles")
+    times = [predict(work.by_hand("cuda")[name](), work) for name in names]
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_block_that_does_not_fit_takes_forever():
+    one = counted(schedules.matmul_shared(96, 96, 96), 96**3)
+    assert 0 < seconds(one) < 1e-3
+    assert seconds(replace(one, shared=300 * 1024)) == float("inf")
+    assert seconds(replace(one, sums=400)) > seconds(one)
+    assert seconds(replace(one, wavefronts=10**9)) > 2 * seconds(one)
+
+
+def test_evolution_repeats_and_keeps_the_better_half(small):
+    def cost(some):
+        return [len(str(sch.mod)) for sch in some]
+
+    runs = [[[c.cost for c in g] for g in evolve(small, cost, 6, 3, seed=4)] for _ in "ab"]
+    assert runs[0] == runs[1]
+    assert all(g == sorted(g) and len(g) == 6 for g in runs[0])
+    best = [g[0] for g in runs[0]]
+    assert best == sorted(best, reverse=True)
+
+
+def test_a_found_schedule_as_python_makes_the_same(small):
+    for sketch, seed in itertools.product(range(3), (1, 2)):
+        found = small.sample(sketch, seed)
+        made, again = {}, tvm.s_tir.Schedule(small.context.mod)
+        exec(as_text(found), made)
+        made["apply"](again)
+        nests = [d2ltvm.loop_nest(sch).splitlines() for sch in (again, found)]
+        lines = [[x for x in nest if "meta_schedule" not in x] for nest in nests]
+        assert lines[0] == lines[1]
+        assert "sample_" not in as_text(found) and "meta_schedule" not in as_text(found)
+
+
+def test_ranks_and_rank_correlation_against_counting():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        one, other = rng.integers(0, 6, 9), rng.integers(0, 6, 9)
+        by_hand = [(one < v).sum() + ((one == v).sum() - 1) / 2 for v in one]
+        assert ranks(one).tolist() == by_hand
+        if one.std() and other.std():
+            expected = np.corrcoef(ranks(one), ranks(other))[0, 1]
+            assert rank_correlation(one, other) == pytest.approx(expected)
+            assert rank_correlation(one, -other) == pytest.approx(-expected)
+    with pytest.raises(ValueError, match="expected as many"):
+        rank_correlation([1, 2], [1])
+
+
+def test_regret_is_one_where_the_best_is_among_the_first():
+    assert regret([1, 2, 3], [5.0, 4.0, 4.0], 2) == 1
+    assert regret([3, 2, 1], [1.0, 2.0, 4.0], 2) == 2
+    with pytest.raises(ValueError, match="expected as many"):
+        regret([], [], 1)
+
+
+def test_ridge_learns_what_features_say(small):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(40, 5))
+    y = np.exp(x @ [1.0, -2.0, 0.5, 0, 0])
+    model = Ridge(0.1).fit(x[:30], y[:30])
+    assert rank_correlation(model.predict(x[30:]), y[30:]) > 0.95
+    assert Ridge().predict(x).tolist() == [1] * 40
+    rows = features(small, [small.sample(0, 1), small.sample(0, 1), small.sample(1, 5)])
+    assert (rows[0] == rows[1]).all() and (rows[0] != rows[2]).any()
+
+
+def test_a_search_goes_on_from_what_it_has_kept(tmp_path):
+    first = search(SMALL, "llvm", 2, folder=tmp_path / "found", **QUIET)
+    again = search(SMALL, "llvm", 4, folder=tmp_path / "found", **QUIET)
+    assert [identity(t.sch) for t in again[:2]] == [identity(t.sch) for t in first]
+    assert [t.seconds for t in again[:2]] == [t.seconds for t in first]
+    assert len({identity(t.sch) for t in again}) == 4
+    assert [t.number for t in again] == [1, 2, 3, 4]
+    told = provenance(tmp_path / "found")
+    assert told["seed"] == 1 and told["device"]["name"] and told["software"]["apache-tvm"]
+    with pytest.raises(ValueError, match="expected another folder, by --to"):
+        search(SMALL, "llvm", 4, seed=2, folder=tmp_path / "found", **QUIET)
+
+
+def test_search_says_which_models_there_are():
+    with pytest.raises(ValueError, match="expected learned, random, analyser"):
+        search(SMALL, model="xgb")
+
+
+def test_a_wrong_candidate_is_no_result():
+    bench = Bench(SMALL, "llvm")
+    func = d2ltvm.matmul(64, 64, 64)
+    assert bench(d2ltvm.schedule(func))[1] < 1e-6
+    bench.want = bench.want + 1
+    with pytest.raises(d2ltvm.WrongResultError):
+        bench(d2ltvm.schedule(func))
+
+
+def test_the_command_searches_prints_and_says_what_is_wrong(tmp_path, capsys):
+    options = ["search", "matmul", "--size", "64", "--trials", "2", "--to", str(tmp_path / "x")]
+    assert main(options) == 0
+    out = capsys.readouterr().out
+    assert "matmul-64: 2 trials" in out and "def apply(sch):" in out and "by hand" in out
+    assert main([*options, "--seed", "9"]) == 1
+    assert "--to" in capsys.readouterr().err
+    assert main(["search", "matmul", "--trials", "0"]) == 1
+    assert "--trials is 0; expected 1 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name, size", [("matmul", 2048), ("conv", 64)])
+def test_gathered_candidates_carry_their_predictions(name, size):
+    work = workload(name, size)
+    found = measured.gathered(work)
+    hand = [one for one in found if one.origin == "by hand"]
+    assert {one.key for one in hand} == {f"by hand: {k}" for k in BY_HAND[name, "cuda"]}
+    rest = [one for one in found if one.origin != "by hand"]
+    assert len(rest) >= 500 and len({one.key for one in found}) == len(found)
+    for one in rest:
+        assert one.predicted == pytest.approx(seconds(one.counted), rel=1e-3)
+    place = space(work, "cuda")
+    for one in (rest[0], rest[-1]):
+        sch = measured.remade(one, place)
+        assert asdict(counted(sch, work.flop // 2)) == asdict(one.counted)
+
+
+def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypatch):
+    work = workload("matmul", 2048)
+    keys = [one.key for one in measured.gathered(work)[:8]]
+    lines = [
+        {"device": {"name": "X", "driver": "1", "cuda": "2"}, "software": {}, "date": "2026-01-01"},
+        {"key": "library", "workload": work.title, "origin": "library", "us": [3, 2, 4]},
+        *({"key": k, "workload": work.title, "origin": "o", "us": [5, 7, 6]} for k in keys[:5]),
+        {"key": keys[6], "workload": work.title, "origin": "o", "failed": "wrong"},
+    ]
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/search.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.setattr(measured.environment, "measurements", lambda: tmp_path)
+    measured._measured.cache_clear()
+    try:
+        assert [t.key for t in measured.timed(work, "x")] == keys[:5]
+        assert {t.seconds for t in measured.timed(work, "x")} == {6e-6}
+        assert measured.library(work, "x") == 3e-6 and measured.caption("x").startswith("X, driver")
+        assert not measured.timed(work, "y") and measured.library(work, "y") is None
+        assert measured.caption("y") == "no record of these candidates exists yet for y"
+    finally:
+        measured._measured.cache_clear()
+
+
+DATABASES = sorted(FOUND.glob("*"))
+
+
+@pytest.mark.parametrize("folder", DATABASES, ids=lambda folder: folder.name)
+def test_the_best_schedules_of_a_database_are_right(folder):
+    told = provenance(folder)
+    name, size = told["workload"].rsplit("-", 1)
+    work = workload(name, int(size))
+    place = space(work, told["kind"])
+    records = replayed(opened(folder), place)
+    assert len(records) >= 32 and told["device"]["name"] and told["date"]
+    bench = Bench(work, told["kind"])
+    bench._timed = lambda run: [0.0, 0.0, 0.0]
+    for sch, _ in sorted(records, key=lambda pair: pair[1])[:2]:
+        assert bench(sch)[1] < 1e-5
+
+
+def test_kernels_of_reads_what_lower_reads():
+    from d2ltvm.compiler import lowering
+    from d2ltvm.system import devices
+
+    sch, target = schedules.matmul_registers(256, 256, 256), devices.as_target("sm_80")
+    launches, _, kernels = lowering.kernels_of(sch.mod, target)
+    lowered = lowering.lower(sch.mod, target)
+    assert launches == lowered.launches and set(kernels) == set(lowered.device_functions)
+
+
+def test_lanes_that_are_no_neighbours_are_accesses_of_their_own():
+    from d2ltvm.analysis.accesses import Walk
+    from d2ltvm.compiler import lowering
+    from d2ltvm.system import devices
+
+    n = 64
+    A = tvm.te.placeholder((2 * n,), name="A")
+    C = tvm.te.compute((n,), lambda i: A[2 * i], name="C")
+    sch = d2ltvm.schedule([A, C])
+    outer, lanes = sch.split(sch.get_loops(sch.get_sblock("C"))[0], [None, 2])
+    sch.bind(outer, "threadIdx.x")
+    sch.vectorize(lanes)
+    with pytest.raises(NotImplementedError, match="a vector access with a stride"):
+        traffic.traffic(sch)
+    (launch,), _, kernels = lowering.kernels_of(sch.mod, devices.as_target("sm_80"))
+    sites = Walk(kernels[launch.name].body, scattered=True).sites
+    assert [(s.kind, s.lanes) for s in sites] == [("read", 1), ("read", 1), ("write", 2)]
+
+
+def test_identity_tells_schedules_apart(small):
+    one, other = small.sample(0, 1), small.sample(0, 3)
+    assert identity(one) == identity(small.sample(0, 1)) != identity(other)
+    assert tvm_ffi.structural_equal(one.mod, small.sample(0, 1).mod)
+
+
+def test_a_tree_is_drawn_with_its_steps_once_for_siblings():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    leaf = ("rule B", "tiles", ())
+    figures.draw_tree({"one": ("", "the loops", (leaf, leaf, leaf)), "two": ("", "more", ())})
+    words = [t.get_text() for t in plt.gcf().findobj(matplotlib.text.Text)]
+    assert (words.count("tiles"), words.count("rule B"), words.count("the loops")) == (3, 1, 1)
+    plt.close("all")
+    with pytest.raises(ValueError, match="expected one tree or more"):
+        figures.draw_tree({})
+    words = [child[1] for child in rules.picture(tree(space(SMALL, "llvm")))[2]]
+    assert words[0] == "tiles SSRSRS" and len(set(words)) == 3
