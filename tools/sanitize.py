@@ -1,10 +1,11 @@
 """Look for races and wrong accesses in the kernels for Hopper, with NVIDIA's compute-sanitizer.
 
     python tools/sanitize.py            on an H100 or H200 with compute-sanitizer: run and print
-    D2LTVM_RECORD=1 python tools/sanitize.py          the same, and keep the record
+    D2LTVM_RECORD=1 python tools/sanitize.py          the same, and keep the records
 
-The record is hopper/sanitizer: errors by tool. `python tools/sanitize.py run` runs the kernels
-alone, which is what the sanitizer looks at.
+The records are hopper/sanitizer, errors by tool, and hopper/racecheck: what racecheck finds in
+kernels that lack a barrier, a wait or a fence, beside the whole ones. The sanitizer looks at
+`python tools/sanitize.py run`, the kernels alone, or `run NAME`, one of those that lack something.
 """
 
 import functools
@@ -12,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,7 +22,8 @@ import numpy as np
 import d2ltvm
 from d2ltvm import hopper
 from d2ltvm.errors import MissingError
-from d2ltvm.hopper import float32, ring
+from d2ltvm.hopper import float32, ordered, ring
+from d2ltvm.hopper.patch import changed
 from d2ltvm.system import devices
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
@@ -37,6 +39,7 @@ FLOAT32: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((3, 128, 136, 6, 3, 1, 1), {}),
 ]
 RINGS: list[Any] = [ring.stream, ring.stream_by_threads]
+STREAM = {"n": 1000, "rows": 48, "stages": 3, "laps": 2, "sms": 3}
 PRODUCTS = [(300, 264, 136), (1000, 512, 256)]
 
 
@@ -52,9 +55,50 @@ def programs() -> Iterator[Any]:
         yield kernel(1000, rows=48, stages=3, laps=2, sms=3)
 
 
-def run() -> None:
-    """Run each of them once, on ones."""
-    for program in programs():
+def controls() -> Mapping[str, Callable[[], Any]]:
+    """Functions that make the kernels of hopper/order, and some that lack something, by name."""
+    sync, fence = "T.cuda.cta_sync()", "T.ptx.fence.proxy.async_.shared__cta()"
+    waiting, gap = "T.ptx.cp.async_.bulk.wait_group.read(0)", "\n" + " " * 12
+    write = "tile[thread] = A[thread]\n"
+    add = "add_slot(sums, eight, tile, slot.stage, thread, rows)"
+    arrive = "ring.empty.arrive(slot.stage)"
+    whole: dict[str, tuple[Callable[..., Any], dict[str, int]]] = {
+        "turn_twice": (ordered.turn_twice, {}),
+        "double_boxes": (ordered.double_boxes, {"n": 5}),
+        "copy_boxes": (ordered.copy_boxes, {"n": 5}),
+        "add_product": (ordered.add_product, {}),
+        "ring": (ring.stream, STREAM),
+        "ring by threads": (ring.stream_by_threads, STREAM),
+    }
+    lacking: dict[str, tuple[str, list[tuple[str, str]]]] = {
+        "turn_twice, no barrier": ("turn_twice", [(write + " " * 8 + sync + "\n", write)]),
+        "double_boxes, nobody waits for TMA": ("double_boxes", [(waiting, "pass")]),
+        "double_boxes, no barrier behind the store": (
+            "double_boxes", [(waiting + gap + sync, waiting)]),
+        "double_boxes, no barrier before the store": (
+            "double_boxes", [(fence + gap + sync, fence)]),
+        "double_boxes, no fence": ("double_boxes", [(fence, "pass")]),
+        "copy_boxes, nobody waits for TMA": ("copy_boxes", [("full.wait(0, r % 2)", "pass")]),
+        "copy_boxes, no barrier behind the reads": ("copy_boxes", [(fence + gap + sync, fence)]),
+        "copy_boxes, no fence": ("copy_boxes", [(fence, "pass")]),
+        "add_product, no barrier": ("add_product", [(fence + "\n        " + sync, fence)]),
+        "ring, given back before it is read": (
+            "ring", [(add, arrive), (arrive + "  # each thread, when it has read", add)]),
+        "ring by threads, nobody waits": (
+            "ring by threads", [("ring.full.wait(slot.stage, slot.phase)", "pass")]),
+    }  # fmt: skip
+
+    def make(kernel: str, edits: list[tuple[str, str]]) -> Any:
+        function, given = whole[kernel]
+        return (changed(function, *edits) if edits else function)(**given)
+
+    every = {name: (name, list[tuple[str, str]]()) for name in whole} | lacking
+    return {name: functools.partial(make, *which) for name, which in every.items()}
+
+
+def run(name: str | None = None) -> None:
+    """Run each of the kernels once, on ones; or one of the controls."""
+    for program in [controls()[name]()] if name else programs():
         kernel = d2ltvm.build(program)
         kernel(*(np.ones(param.shape, param.dtype) for param in kernel.params))
 
@@ -69,12 +113,18 @@ def count_errors(program: str, tool: str) -> int:
     return int(found[1])
 
 
-def sanitize() -> dict[str, Any]:
-    """Errors that each tool finds, as `d2ltvm.measure` takes them."""
+def sanitizer() -> str:
+    """The path of compute-sanitizer, on a machine with a Hopper."""
     devices.need_hopper()
     program = shutil.which("compute-sanitizer")
     if program is None:
         raise MissingError("compute-sanitizer is not there", "everything else", "CUDA's toolkit")
+    return program
+
+
+def sanitize() -> dict[str, Any]:
+    """Errors that each tool finds, as `d2ltvm.measure` takes them."""
+    program = sanitizer()
     with ThreadPoolExecutor() as pool:  # side by side
         errors = list(pool.map(functools.partial(count_errors, program), TOOLS))
     return {
@@ -86,17 +136,44 @@ def sanitize() -> dict[str, Any]:
     }
 
 
+def find_races(program: str, name: str) -> list[int]:
+    """Errors and warnings of racecheck in one of the controls."""
+    command = [program, "--tool", "racecheck", sys.executable, __file__, "run", name]
+    output = subprocess.run(command, capture_output=True, text=True).stdout
+    found = re.search(r"SUMMARY: \d+ hazards? displayed \((\d+) errors?, (\d+) warnings?\)", output)
+    if found is None:
+        raise RuntimeError(f"racecheck gave no summary of {name}:\n{output[-2000:]}")
+    return [int(number) for number in found.groups()]
+
+
+def racecheck() -> dict[str, Any]:
+    """What racecheck finds in each of the controls, as `d2ltvm.measure` takes it."""
+    names = list(controls())
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(functools.partial(find_races, sanitizer()), names))
+    errors, warnings = (list(each) for each in zip(*found, strict=True))
+    return {
+        "unit": "hazards",
+        "x": {"label": "kernel", "values": names},
+        "series": {"errors": errors, "warnings": warnings},
+        "notes": "compute-sanitizer's racecheck, one launch each",
+    }
+
+
 def main() -> int:
     """Print the errors by tool. Returns the exit status: 1 where there are any."""
     record = d2ltvm.measure("hopper/sanitizer", sanitize)
     for tool in TOOLS:
         print(f"{tool:10} {record.at('kernels', tool):.0f} errors")
     print(record.caption)
+    control = d2ltvm.measure("hopper/racecheck", racecheck)
+    for name in control.values:
+        print(f"{name:44} {control.at('errors', name):.0f} errors")
     return int(any(record["kernels"]))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["run"]:
-        run()
+    if sys.argv[1:2] == ["run"]:
+        run(*sys.argv[2:3])
     else:
         sys.exit(main())
