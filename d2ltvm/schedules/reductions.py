@@ -12,6 +12,7 @@ from d2ltvm.compute.reductions import exp2_polynomial, layer_norm, row_sum, soft
 from d2ltvm.schedules.arguments import checked
 
 
+# From reductions/sums.
 @checked
 def sum_a_thread(rows: int, cols: int, dtype: str = "float16", nt: int = 128) -> Schedule:
     """Sum of rows: a thread for each row."""
@@ -26,6 +27,7 @@ def sum_a_thread(rows: int, cols: int, dtype: str = "float16", nt: int = 128) ->
     return sch
 
 
+# From reductions/sums.
 @checked
 def sum_a_block(rows: int, cols: int, dtype: str = "float16", nt: int = 256) -> Schedule:
     """Sum of rows: a block for each row, and neighbouring threads add neighbouring elements."""
@@ -37,6 +39,7 @@ def sum_a_block(rows: int, cols: int, dtype: str = "float16", nt: int = 256) -> 
     return sch
 
 
+# From reductions/sums.
 def load_wide(sch: Schedule, block: SBlockRV, loops: list[LoopRV]) -> None:
     """Bind the threads of a sum over steps, threads and neighbours; load the neighbours at once."""
     step, tx, v = loops
@@ -48,6 +51,7 @@ def load_wide(sch: Schedule, block: SBlockRV, loops: list[LoopRV]) -> None:
     sch.unroll(v)
 
 
+# From reductions/sums.
 @checked
 def sum_wide(
     rows: int, cols: int, dtype: str = "float16", nt: int = 256, width: int = 8
@@ -61,6 +65,7 @@ def sum_wide(
     return sch
 
 
+# From reductions/sums.
 @checked
 def sum_pieces(
     rows: int, cols: int, dtype: str = "float16", pieces: int = 64, nt: int = 256, width: int = 8
@@ -85,6 +90,7 @@ def sum_pieces(
     return sch
 
 
+# From reductions/softmax.
 def in_passes(sch: Schedule, nt: int, width: int, each: int) -> None:
     """A block for `each` rows, which are read once for M, once more for D, and again for Y."""
     block = sch.get_sblock("Y")
@@ -109,6 +115,7 @@ def in_passes(sch: Schedule, nt: int, width: int, each: int) -> None:
             load_wide(sch, stage, sch.split(sch.get_loops(stage)[-1], [None, nt, width]))
 
 
+# From reductions/softmax.
 @checked
 def softmax_passes(
     rows: int, cols: int, dtype: str = "float16", nt: int = 256, width: int = 8, each: int = 1

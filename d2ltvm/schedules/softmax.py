@@ -23,6 +23,7 @@ def in_accesses(rows: int, cols: int, nt: int, width: int, each: int) -> tuple[i
     return width, accesses, -(-accesses // nt), -(-rows // each)
 
 
+# From reductions/softmax.
 @checked
 def softmax_online(
     rows: int, cols: int, dtype: str = "float16", nt: int = 256, width: int = 8, each: int = 1
@@ -89,6 +90,7 @@ def softmax_online(
     return main
 
 
+# From reductions/softmax.
 @checked
 def softmax_held(
     rows: int, cols: int, dtype: str = "float16", nt: int = 256, width: int = 8, each: int = 1
