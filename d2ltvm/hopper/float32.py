@@ -40,7 +40,8 @@ def power_of_two(values: Any) -> float:
     8192.0
 
     The largest is then from 2**14 to 2**15, unless that took more than 2**127, where float32
-    ends. What is 2**29 times smaller than it begins to lose bits of its low part.
+    ends. What is 2**16 times smaller than it loses a bit of its low part, and what is 2**28 times
+    smaller all of them: float16 has no bit below 2**-24.
 
     Raises:
         ValueError: a value is infinite or NaN, or there is no array of them.
