@@ -9,6 +9,7 @@ import time
 import fuzz_analysis
 import fuzz_bench
 import fuzz_compute
+import fuzz_fleet
 import fuzz_schedules
 import fuzzing
 import numpy as np
@@ -17,7 +18,7 @@ from tvm import te
 
 import d2ltvm
 
-MODULES = (fuzz_compute, fuzz_schedules, fuzz_analysis, fuzz_bench)
+MODULES = (fuzz_compute, fuzz_schedules, fuzz_analysis, fuzz_bench, fuzz_fleet)
 GROUPS = {group: share for module in MODULES for group, share in module.GROUPS.items()}
 ALL = sum(GROUPS.values())
 

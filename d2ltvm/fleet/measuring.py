@@ -28,7 +28,6 @@ from d2ltvm.fleet.workers import Message, Worker, messages
 from d2ltvm.system import devices, threads
 
 GRACE = 3.0  # seconds after a limit of the server's own until it is taken for dead
-AGAIN = 0.05  # seconds until a tracker or server that turned us away is asked again
 ATTEMPTS = 2  # sessions that a candidate may lose before it is to blame
 
 Servers = Fleet | Address
@@ -175,7 +174,7 @@ class _Run:
 
     def go(self, candidates: Sequence[_Candidate], task: Task, builders: int) -> None:
         """Until each candidate has a result."""
-        count = min(tracker.need_servers(self.address), len(candidates))
+        count = min(tracker.need_servers(self.address, wait=self.limits.connect), len(candidates))
         self.task = str(self.folder / "task")
         Path(self.task).write_bytes(pickle.dumps(task))
         self.to_build.extend(candidates)
@@ -289,7 +288,7 @@ class _Run:
         """Tracker or server turned us away: wait, and ask again, for as long as the limit says."""
         now = time.monotonic()
         self.trouble_since = self.trouble_since or now
-        self.not_before = now + AGAIN
+        self.not_before = now + tracker.AGAIN
         if now - self.trouble_since > self.limits.wait:
             raise FleetError(
                 f"no server of {self.address} has let anybody in for {self.limits.wait:g} s: "

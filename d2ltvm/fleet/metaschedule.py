@@ -22,7 +22,7 @@ from tvm.ir.utils import derived_object
 from d2ltvm.fleet import jobs, tracker
 from d2ltvm.fleet.jobs import CLOCK, LIMITS, Clock, Limits
 from d2ltvm.fleet.local import Fleet
-from d2ltvm.fleet.measuring import AGAIN, ATTEMPTS, GRACE, Servers
+from d2ltvm.fleet.measuring import ATTEMPTS, GRACE, Servers
 from d2ltvm.fleet.tracker import FleetError
 from d2ltvm.fleet.workers import Message, Worker, messages
 from d2ltvm.system import threads
@@ -107,7 +107,7 @@ class _Runner(ms.runner.PyRunner):  # type: ignore[misc]
         self.fleet = servers if isinstance(servers, Fleet) else None
         self.address = servers.address if isinstance(servers, Fleet) else servers
         self.clock, self.limits = clock, limits
-        self.count = tracker.need_servers(self.address)
+        self.count = tracker.need_servers(self.address, wait=limits.connect)
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         results: dict[int, Any] = {}
@@ -131,7 +131,7 @@ class _Runner(ms.runner.PyRunner):  # type: ignore[misc]
             if message.kind == "late" and self.fleet and sessions[k].port:
                 self.fleet.replace(sessions[k].port)
             if sessions[k].again(message, self.limits.wait):
-                time.sleep(AGAIN)
+                time.sleep(tracker.AGAIN)
                 return begin(worker, k)
             found = message.value["seconds"] if message.kind == "done" else None
             words = _words(message, self.limits.run)

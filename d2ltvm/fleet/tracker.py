@@ -7,6 +7,7 @@ import contextlib
 import re
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from tvm.rpc import base
 
 from d2ltvm.errors import shown
 
+AGAIN = 0.05  # seconds until a tracker or server that turned us away is asked again
 KEY = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -106,19 +108,30 @@ def ports(address: Address, limit: float = 5.0) -> list[tuple[str, int]]:
     return [tuple(s["addr"]) for s in summary["server_info"] if s["key"] == wanted]
 
 
-def need_servers(address: Address, limit: float = 5.0) -> int:
+def need_servers(address: Address, limit: float = 5.0, wait: float = 0.0) -> int:
     """How many servers of the key there are.
+
+    Args:
+        address: the tracker's.
+        limit: seconds that an answer may take.
+        wait: seconds for which it waits, where servers of that key were there and are being started
+            again, or none of any key has come yet.
 
     Raises:
         FleetError: no tracker answers, or it has none; then with the keys that it has.
     """
-    with connected(address, limit) as sock:
-        _, summary = ask(sock, base.TrackerCode.SUMMARY)
-    keys = [server["key"].partition(":")[2] for server in summary["server_info"]]
-    if address.key not in keys:
-        others = f"it has {', '.join(map(repr, sorted(set(keys))))}" if keys else "it has none"
-        raise FleetError(f"no server of {address} is there; {others}")
-    return keys.count(address.key)
+    end = time.monotonic() + wait
+    while True:
+        with connected(address, limit) as sock:
+            _, summary = ask(sock, base.TrackerCode.SUMMARY)
+        keys = [server["key"].partition(":")[2] for server in summary["server_info"]]
+        if address.key in keys:
+            return keys.count(address.key)
+        may_come = address.key in summary["queue_info"] or not keys
+        if not may_come or time.monotonic() > end:
+            others = f"it has {', '.join(map(repr, sorted(set(keys))))}" if keys else "it has none"
+            raise FleetError(f"no server of {address} is there; {others}")
+        time.sleep(AGAIN)
 
 
 def request(address: Address, limit: float) -> tuple[str, int, str]:
