@@ -551,3 +551,37 @@ def test_steps_have_words_and_no_scale():
     for step in [(0, 1, "sleep", ""), (2, 1, "move", "")]:
         with pytest.raises(ValueError, match="'x' has the step"):
             figures.draw_steps({"x": {"one": [step]}}, colours)
+
+
+def test_a_graph_has_its_nodes_and_what_flows():
+    nodes = [
+        ("x", "x", "given", {}),
+        ("c", "conv", "conv", {"x": "1 KB"}),
+        ("s", "add", "light", {"c": "2 KB", "x": "1 KB again"}),
+    ]
+    figures.draw_graph({"imported": nodes, "fused": nodes[:2]})
+    assert {"imported", "fused", "conv", "add", "1 KB", "2 KB", "1 KB again"} <= texts()
+
+
+@pytest.mark.parametrize(
+    ("panels", "message"),
+    [
+        ({}, "panels is {}; expected nodes"),
+        ({"a": []}, "expected nodes by title"),
+        ({"a": [("x", "x", "heavy", {})]}, "x is 'heavy'; expected one of conv"),
+        ({"a": [("x", "x", "light", {"y": ""})]}, "x reads 'y'; expected a node above it"),
+    ],
+)
+def test_a_graph_that_is_none_is_refused(panels, message):
+    with pytest.raises(ValueError, match=message):
+        figures.draw_graph(panels)
+
+
+def test_storages_show_each_result_in_its_place():
+    figures.draw_storages([(2048, 0), (1024, 1), (1024, 0)], [2048, 1024])
+    boxes = [p for p in plt.gca().patches if p.get_width() == 0.88]
+    assert [(p.get_x() // 1, p.get_height()) for p in boxes] == [(0, 0.8), (1, 0.8), (2, 0.4)]
+    assert {"0: 2 KiB", "1: 1 KiB"} <= texts()
+    for results in ([], [(1, 2)], [(2049, 0)]):
+        with pytest.raises(ValueError, match="expected"):
+            figures.draw_storages(results, [2048, 1024])

@@ -158,8 +158,23 @@ def test_packed_kernels_are_for_fused_networks():
     with pytest.raises(ValueError, match="batchnorm0_fwd: is a BatchNorm; expected a network of"):
         packed_kernels(net)
     grouped = graph.Conv("c", ("data",), filters=4, kernel=(1, 1), groups=2, weight="w")
-    with pytest.raises(ValueError, match="c: groups is 2; expected 1 or all"):
-        packed_kernels(Network("small", (graph.Input("data", size=(1, 4, 8, 8)), grouped)))
+    pool = graph.MaxPool("p", ("data",), kernel=(2, 2), stride=(2, 2))
+    for node, message in (
+        (grouped, "c: groups is 2; expected 1 or all"),
+        (pool, "p: reads the images; expected a convolution first"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            packed_kernels(Network("small", (graph.Input("data", size=(1, 4, 8, 8)), node)))
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+def test_packed_kernels_read_images_of_many_channels(groups):
+    node = graph.Conv("c", ("data",), filters=16, kernel=(3, 3), groups=groups, weight="w")
+    net = Network("small", (graph.Input("data", size=(1, 16, 6, 7)), node))
+    weights, images = data(net)
+    flat = Network("flat", (*net.nodes, graph.Flatten("f", ("c",))))
+    model = compile_network(flat, pack_weights(flat, weights), packed_kernels(flat))
+    assert relative(model(images), reference.run(flat, weights, images)["f"]) < 1e-5
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from d2ltvm.figures.drawings import (
     draw_threads,
     draw_touched,
 )
+from d2ltvm.figures.graphs import draw_graph, draw_storages
 from d2ltvm.figures.launches import draw_first_step, draw_flow, draw_launch, draw_reads
 from d2ltvm.figures.machine import draw_machine, draw_memory, draw_steps, draw_timeline
 from d2ltvm.figures.roles import draw_roles
@@ -38,6 +39,7 @@ __all__ = [
     "draw_conv_tiles",
     "draw_first_step",
     "draw_flow",
+    "draw_graph",
     "draw_inputs",
     "draw_kinds",
     "draw_launch",
@@ -47,6 +49,7 @@ __all__ = [
     "draw_requests",
     "draw_roles",
     "draw_steps",
+    "draw_storages",
     "draw_threads",
     "draw_tiles",
     "draw_timeline",

@@ -72,7 +72,7 @@ def run(network: Network, weights: Mapping[str, Array], images: Array) -> dict[s
     outputs = {n: n.removesuffix("_output").removeprefix(PREFIX) for n in inside.list_outputs()}
     picked = [full for full, name in outputs.items() if name in wanted and full.endswith("_output")]
     group = mx.sym.Group([inside[full] for full in picked])
-    with _separately():
+    with _fusing("default"):  # which fuses nothing: a fused one's inner results are not seen
         bound = _bound(mx, group, weights, images)
     results = [array.asnumpy() for array in bound.forward(is_train=False)]
     return {outputs[full]: result for full, result in zip(picked, results, strict=True)}
@@ -89,22 +89,24 @@ def runner(network: Network, weights: Mapping[str, Array], images: Array) -> Any
     Raises:
         MissingError: MXNet is not there.
     """
-    bound = _bound(mxnet(), symbol(network.name), weights, images)
+    with _fusing("MKLDNN"):
+        bound = _bound(mxnet(), symbol(network.name), weights, images)
     return lambda: bound.forward(is_train=False)[0].asnumpy()
 
 
 @contextmanager
-def _separately() -> Iterator[None]:
-    """Meanwhile MXNet does not fuse operators; a fused one's inner results could not be seen."""
-    variable = "MXNET_SUBGRAPH_BACKEND"
-    before = os.environ.get(variable)
-    os.environ[variable] = "NONE"
+def _fusing(backend: str) -> Iterator[None]:
+    """Meanwhile MXNet fuses operators by this backend, and does not say so at each network."""
+    wanted = {"MXNET_SUBGRAPH_BACKEND": backend, "MXNET_SUBGRAPH_VERBOSE": "0"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        os.environ.pop(variable)
-        if before is not None:
-            os.environ[variable] = before
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _bound(mx: Any, symbol: Any, weights: Mapping[str, Array], images: Array) -> Any:

@@ -1,5 +1,6 @@
 """A network, compiled: TVM's virtual machine with the weights, to call and to time."""
 
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -48,12 +49,15 @@ class Model:
         self._machine = relax.VirtualMachine(executable, self._device)
         given = [self._on_device(weights[name]) for name in network.parameters]
         self._arrays = self._machine["main_transform_params"](given)
-        # Which node an address belongs to, for `seconds_by_layer`.
+        # Which node an address belongs to, for `seconds_by_layer`. What was transformed has another
+        # address, and its old one will be somebody else's.
         addresses = dict(zip(network.parameters, map(_address, given), strict=True))
+        kept = set(map(_address, self._arrays))
         self._owners = {
             addresses[name]: node.name
             for node in network
             for name in node.parameters(*network.given(node))
+            if addresses[name] in kept
         }
 
     def __call__(self, images: Array) -> Any:
@@ -86,8 +90,13 @@ class Model:
         data, main = self._on_device(images), self._machine["main"]
         return lambda: main(data, *self._arrays)
 
-    def seconds_by_layer(self, images: Array, rounds: int = 5) -> dict[str, float]:
-        """Seconds that the host waits for each node, the median of some rounds, by name.
+    def seconds_by_layer(
+        self,
+        images: Array,
+        rounds: int = 5,
+        of: Callable[[list[float]], float] = statistics.median,
+    ) -> dict[str, float]:
+        """Seconds that the host waits for each node, by name.
 
         A call of the virtual machine belongs to the node whose weight it takes; one that takes none
         has the name of its function. On the CPU alone a call returns when the work is done.
@@ -95,6 +104,7 @@ class Model:
         Args:
             images: as for a call.
             rounds: how often to run the network.
+            of: what to take of a node's times; `min` where other programs disturb.
         """
         totals: list[dict[str, float]] = []
         begun = [0.0]
@@ -118,7 +128,7 @@ class Model:
                 run()
         finally:
             self._machine.set_instrument(lambda *_: 0)
-        return {name: float(np.median([t[name] for t in totals])) for name in totals[0]}
+        return {name: float(of([t[name] for t in totals])) for name in totals[0]}
 
     def _on_device(self, array: Array) -> Any:
         return tvm.runtime.tensor(np.ascontiguousarray(array), self._device)

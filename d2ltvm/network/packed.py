@@ -137,12 +137,12 @@ def _kernel(network: Network, node: Node, lanes: int) -> Kernel:
         case graph.Dense():
             function = _dense(node, inputs, parameters, result)
         case graph.MaxPool() | graph.GlobalAvgPool() | graph.Flatten():
+            if len(inputs[0].shape) != 5:
+                raise ValueError(f"{node.name}: reads the images; expected a convolution first")
             function = _rest(node, inputs[0], result)
         case _:
             raise ValueError(f"{node.name}: is a {node.kind}; expected a network of `prepare`")
-    # 8, opaque: FuseOps leaves alone what has a schedule.
-    opaque = function.with_attr("op_pattern", 8)
-    return Kernel(opaque, (result, "float32"), forms)
+    return Kernel(function, (result, "float32"), forms)
 
 
 def _conv(node: graph.Conv, inputs: list[Any], parameters: list[Any], result: Shape) -> Any:
@@ -152,9 +152,13 @@ def _conv(node: graph.Conv, inputs: list[Any], parameters: list[Any], result: Sh
     padded = with_border(x, {2: ph, 3: pw}) if ph or pw else x
     y, z = te.reduce_axis((0, kh), "kh"), te.reduce_axis((0, kw), "kw")
 
+    block = weight.shape[-1 if _depthwise(node) else -2]
+
     def pixel(n: Any, c: Any, i: Any, j: Any, lane: Any) -> Any:
-        where = (n, c, i * sh + y, j * sw + z)
-        return padded(*where) if len(x.shape) == 4 else padded(*where, lane)
+        i, j = i * sh + y, j * sw + z
+        if len(x.shape) == 4:  # the images, whose channels are in no blocks
+            return padded(n, c * block + lane, i, j)
+        return padded(n, c, i, j, lane)
 
     if _depthwise(node):
         axes = [y, z]

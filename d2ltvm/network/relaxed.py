@@ -21,6 +21,8 @@ from d2ltvm.network.graph import Network, Node, Shape
 
 Form = tuple[Shape, str]  # how an array lies in memory: shape and dtype
 
+_OPAQUE = 8  # what FuseOps leaves alone; it would take a kernel with a schedule apart
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -103,7 +105,7 @@ def _own(builder: Any, network: Network, node: Node, kernel: Kernel, arguments: 
     result = relax.TensorType(shape, dtype)
     if isinstance(kernel.function, str):
         return relax.call_dps_packed(kernel.function, relax.Tuple(arguments), result)
-    function = kernel.function.without_attr("global_symbol")
+    function = kernel.function.without_attr("global_symbol").with_attr("op_pattern", _OPAQUE)
     return relax.call_tir(builder.add_func(function, node.name), arguments, result)
 
 
