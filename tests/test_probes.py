@@ -189,7 +189,7 @@ def test_the_corner_changes_one_thing_at_a_time(gpu, monkeypatch):
     base, *others = [func[1:4] for func in gpu.built]
     assert base == (2**14, 256, 4)
     elements = [b * t * c for b, t, c in others]
-    assert elements == [2**24, 2**24, 2**27] and len(found.x["values"]) == 4
+    assert elements == [2**27, *[2**24] * 5] and len(found.x["values"]) == 7
     # a step of a chain takes a second
     assert found.at("FMA kernel", "as above") == pytest.approx(2 * 2**24 / 4 / 1e12)
 

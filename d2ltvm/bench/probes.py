@@ -139,23 +139,22 @@ def corner(steps: int = 64) -> Measurement:
     """TFLOPS of `fma_kernel` where memory and arithmetic take as long, with one thing changed."""
     launches = {  # blocks, threads, chains
         "as above": (2**14, 256, 4),
-        "one chain a thread": (2**16, 256, 1),
-        "64 threads a block": (2**16, 64, 4),
         "8 times the elements": (2**17, 256, 4),
+        "64 threads a block": (2**16, 64, 4),
+        "one chain a thread": (2**16, 256, 1),
+        "two chains": (2**15, 256, 2),
+        "eight chains": (2**13, 256, 8),
+        "sixteen chains": (2**12, 256, 16),
     }
-    rates, ends = [], []
-    for blocks, threads, chains in launches.values():
-        run, operations = fma_launch(blocks, threads, chains, steps)
-        t = timing.time_together({"": run})[""]
-        rates.append(digits(operations / t.median / 1e12, 6))
-        ends.append([digits(operations / s / 1e12, 6) for s in (t.high, t.low)])
-    return Measurement(
-        unit="TFLOPS",
-        x={"label": "what", "values": list(launches)},
-        series={"FMA kernel": rates},
-        spread={"FMA kernel": ends},
-        notes=f"CUDA graphs; {steps} FMAs and 8 bytes for each element",
+    times, operations = [], {}
+    for what, (blocks, threads, chains) in launches.items():
+        run, operations[what] = fma_launch(blocks, threads, chains, steps)
+        times.append(timing.time_together({"FMA kernel": run}))
+    found = as_measurement(
+        "what", list(launches), times, work=lambda what: operations[what] / 1e12, unit="TFLOPS"
     )
+    found.notes = f"CUDA graphs; {steps} FMAs and 8 bytes for each element"
+    return found
 
 
 # Chains through memory.
