@@ -91,6 +91,7 @@ def _held(sch: Schedule, p: int, sums: SBlockRV, result: SBlockRV) -> Schedule:
     return sch
 
 
+# From convolution/depthwise.
 def unroll_inside(
     sch: Schedule, blocks: Sequence[SBlockRV], copies: Sequence[SBlockRV] = ()
 ) -> None:

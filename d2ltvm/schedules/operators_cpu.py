@@ -12,24 +12,27 @@ from d2ltvm.schedules.arguments import checked
 from d2ltvm.schedules.conv import largest_divisor
 
 
+# From convolution/operators_cpu.
 @checked
 def cpu_depthwise(
     c: int, n: int, k: int, p: int, s: int, rows: int = 4, lanes: int = 16
 ) -> Schedule:
     """Depthwise convolution on the CPU: `rows` by `lanes` sums of a channel at a time."""
     X, K, Y, _ = depthwise_conv(c, n, n, k, k, p, p, s, s)
-    return _of_windows(schedule([X, K, Y]), p, rows, lanes)
+    return of_windows(schedule([X, K, Y]), p, rows, lanes)
 
 
+# From convolution/operators_cpu.
 @checked
 def cpu_pool(
     c: int, n: int, k: int, p: int, s: int, rows: int = 4, lanes: int = 16, largest: bool = True
 ) -> Schedule:
     """Pooling on the CPU: `rows` by `lanes` results of a channel at a time."""
     X, Y, _ = pool("max" if largest else "avg", c, n, n, k, k, p, p, s, s)
-    return _of_windows(schedule([X, Y]), p, rows, lanes)
+    return of_windows(schedule([X, Y]), p, rows, lanes)
 
 
+# From convolution/operators_cpu.
 @checked
 def cpu_batch_norm(c: int, n: int) -> Schedule:
     """Batch norm on the CPU: a channel a task, and its pixels as one vector."""
@@ -41,7 +44,8 @@ def cpu_batch_norm(c: int, n: int) -> Schedule:
     return sch
 
 
-def _of_windows(sch: Schedule, p: int, rows: int, lanes: int) -> Schedule:
+# From convolution/operators_cpu.
+def of_windows(sch: Schedule, p: int, rows: int, lanes: int) -> Schedule:
     """Tile what a window makes: a channel a task, `rows` by `lanes` results in registers."""
     result = sch.get_sblock("Y")
     mean = len(sch.get_loops(result)) == 3  # the division behind the sums of a mean

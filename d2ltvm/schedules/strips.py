@@ -22,6 +22,7 @@ from d2ltvm.schedules.operators import unroll_inside
 THREADS = ("threadIdx.y", "threadIdx.x")
 
 
+# From convolution/depthwise.
 @checked
 def depthwise_strips(
     batch: int, c: int, n: int, k: int, p: int, s: int,
@@ -39,6 +40,7 @@ def depthwise_strips(
     return sch
 
 
+# From convolution/pooling.
 @checked
 def pool_strips(
     batch: int, c: int, n: int, k: int, p: int, s: int,
@@ -52,6 +54,7 @@ def pool_strips(
     return sch
 
 
+# From convolution/depthwise.
 def share_strips(sch: Schedule, strip: Factors, block: Factors, width: int) -> LoopRV:
     """Share out a result of (batch, height, width, channels); returns the loop of the threads."""
     sums, rounded = sch.get_sblock("Sums"), sch.get_sblock("Y")
@@ -70,6 +73,7 @@ def share_strips(sch: Schedule, strip: Factors, block: Factors, width: int) -> L
     return thread
 
 
+# From convolution/depthwise.
 def in_registers(sch: Schedule, p: int, thread: LoopRV, others: list[SBlockRV]) -> None:
     """Load a strip's pixels into registers, in vectors, and unroll what a thread does."""
     sums, rounded = sch.get_sblock("Sums"), sch.get_sblock("Y")
@@ -111,6 +115,7 @@ def pool_global(
     return sch
 
 
+# From convolution/pooling.
 @checked
 def batch_norm_pixels(
     pixels: int, c: int, each: int = 4, block: Factors = (16, 8), width: int = 8,
@@ -153,10 +158,10 @@ def strip_block(
     """A block's strips of rows, of columns, and groups of channels, all of which divide.
 
     >>> strip_block(144, 56, (4, 1), 8)
-    (1, 28, 9)
+    (1, 28, 6)
 
-    Groups come first, up to 256 bytes of a pixel in float16; then strips side by side, as long as
-    the block has no more than `most` threads; then strips below each other, up to `least`.
+    Groups come first, up to a line, 128 bytes of a pixel in float16; then strips side by side, as
+    long as the block has no more than `most` threads; then strips below each other, up to `least`.
 
     Args:
         c: channels, a multiple of `width`.
@@ -167,7 +172,7 @@ def strip_block(
         least: threads that strips below each other may fill it up to.
     """
     c, n = whole("c", c), whole("n", n)
-    groups = _divisor(c // width, min(128 // width, most))
+    groups = _divisor(c // width, min(64 // width, most))
     wide = _divisor(n // strip[1], most // groups)
     return _divisor(n // strip[0], max(least // (wide * groups), 1)), wide, groups
 
