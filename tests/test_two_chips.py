@@ -32,7 +32,7 @@ def test_times_come_from_rates_and_from_microseconds():
     copy, rate = by_name["copy"], d2ltvm.load_record("gpu_in_numbers/copy").at("TVM", 2**28)
     assert copy.seconds(H200) == pytest.approx(8 * 2**28 / rate / 1e12)
     assert copy.share(rate) == pytest.approx(1) and copy.share(rate * 2) == pytest.approx(0.5)
-    tiling = by_name["tiling"]
+    tiling = by_name["convolution, tiling"]
     us = d2ltvm.load_record("conv/tiling").at("tiling", 64)
     assert tiling.seconds() == pytest.approx(us * 1e-6) and tiling.share(4) == 0
 

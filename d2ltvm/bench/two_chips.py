@@ -112,7 +112,7 @@ def _moving() -> Iterator[Entry]:
     broadcast = ("continuous", "alternate", "one each", "wide", "PyTorch")
     yield from _rates(part, "broadcast add", "broadcast_add/bandwidth", 8192, moved, broadcast)
     for threads in (256, 512, 1024, 2048):
-        name, size = f"{threads:,} threads on each SM", 132 * 2048 * 4 * 24
+        name, size = f"vector add, {threads:,} threads an SM", 132 * 2048 * 4 * 24
         record, legend = "vector_add/under_way", "4 bytes a load"
         yield Entry(part, name, record, legend, threads, 12 * size / 1e12, 12 * size)
     part, n = "memory", 2**24
@@ -129,13 +129,15 @@ def _moving() -> Iterator[Entry]:
 def _multiplying() -> Iterator[Entry]:
     n, elements = 4096, 2**24
     for count in (1, 16, 32, 64, 128, 256, 1024):
-        work, name = 2 * elements * count / 1e12, f"{count} multiply-adds an element"
+        work, name = 2 * elements * count / 1e12, f"{count} multiply-adds each"
         record = "gpu_in_numbers/roofline"
         yield Entry("roofline", name, record, "FMA kernel", count / 4, work, 8 * elements)
     steps = ("naive", "coalesced", "shared tiles", "register tiles", "unrolled", "virtual threads",
              "padded", "double buffering", "warp tiles", "cuBLAS", "cuBLAS, TF32")  # fmt: skip
     for step in steps:
-        yield Entry("product", step, "matmul/steps", step, n, 2 * n**3 / 1e12, 12 * n * n)
+        yield Entry(
+            "product", f"product, {step}", "matmul/steps", step, n, 2 * n**3 / 1e12, 12 * n * n
+        )
 
 
 def _convolving() -> Iterator[Entry]:
@@ -148,12 +150,12 @@ def _convolving() -> Iterator[Entry]:
         ("a channel a round", "bank_conflicts/cases", "a channel a round", 64),
         ("virtual threads", "conv/sweep", "virtual threads", 64),
         ("cuDNN", "conv/sweep", "cuDNN", 64),
-        ("16 channels, split sum", "all_sizes/every_16", "2 rows, 1 warps, 16 groups", 16),
-        ("256 channels, virtual threads", "conv/sweep", "virtual threads", 256),
-        ("256 channels, split sum", "all_sizes/race", "ours", 256),
-        ("256 channels, cuDNN", "conv/sweep", "cuDNN", 256),
+        ("16, split sum", "all_sizes/every_16", "2 rows, 1 warps, 16 groups", 16),
+        ("256, virtual threads", "conv/sweep", "virtual threads", 256),
+        ("256, split sum", "all_sizes/race", "ours", 256),
+        ("256, cuDNN", "conv/sweep", "cuDNN", 256),
     ):
-        yield Entry("convolution", name, record, legend, channels, None, 0)
+        yield Entry("convolution", f"convolution, {name}", record, legend, channels, None, 0)
 
 
 def _on_tensorcores() -> Iterator[Entry]:
