@@ -272,11 +272,13 @@ def test_gathered_candidates_carry_their_predictions(name, size):
 def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypatch):
     work = workload("matmul", 2048)
     keys = [one.key for one in measured.gathered(work)[:8]]
+    own = {"workload": work.title, "origin": "rules"}
     lines = [
         {"device": {"name": "X", "driver": "1", "cuda": "2"}, "software": {}, "date": "2026-01-01"},
-        {"key": "library", "workload": work.title, "origin": "library", "us": [3, 2, 4]},
-        *({"key": k, "workload": work.title, "origin": "o", "us": [5, 7, 6]} for k in keys[:5]),
-        {"key": keys[6], "workload": work.title, "origin": "o", "failed": "wrong"},
+        {**own, "run": 2, "key": "library", "origin": "library", "us": [3, 2, 4]},
+        *({**own, "run": 2, "key": k, "us": [6.5, 7, 6]} for k in keys[:5]),
+        {**own, "run": 2, "key": keys[6], "failed": "wrong"},
+        {**own, "run": 1, "key": keys[7], "us": [9, 4, 4]},  # and so this run is not steady
     ]
     (tmp_path / "x").mkdir()
     (tmp_path / "x/search.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -284,9 +286,14 @@ def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypa
     measured._measured.cache_clear()
     try:
         assert [t.key for t in measured.timed(work, "x")] == keys[:5]
-        assert {t.seconds for t in measured.timed(work, "x")} == {6e-6}
+        assert {t.seconds for t in measured.timed(work, "x")} == {6.5e-6}
         assert measured.library(work, "x") == 3e-6 and measured.caption("x").startswith("X, driver")
-        assert not measured.timed(work, "y") and measured.library(work, "y") is None
+        assert measured.runs("x") == [measured.Run(1, 1, 1), measured.Run(2, 5, 0)]
+        assert (
+            not measured.timed(work, "y")
+            and not measured.runs("y")
+            and measured.library(work, "y") is None
+        )
         assert measured.caption("y") == "no record of these candidates exists yet for y"
     finally:
         measured._measured.cache_clear()

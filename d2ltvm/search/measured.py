@@ -22,6 +22,7 @@ from d2ltvm.system import environment
 CANDIDATES = Path(__file__).with_name("candidates.jsonl.xz")
 FILE = "search.jsonl"
 LIBRARY = "library"
+JUMP = 1.3
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,13 @@ def gathered(work: Workload) -> list[Gathered]:
 def timed(work: Workload, device: str = "nvidia-h200") -> list[Timed]:
     """The candidates of a workload that a GPU has measured; none where no record exists yet.
 
+    Runs that were not steady are left out: see `runs`.
+
     Args:
         work: the workload.
         device: a folder under book/measurements.
     """
-    found = {
-        line.get("key"): line for line in _measured(device) if line.get("workload") == work.title
-    }
+    found = {line["key"]: line for line in _steady(device) if line["workload"] == work.title}
     return [
         Timed(**vars(one), seconds=statistics.median(found[one.key]["us"]) / 1e6)
         for one in gathered(work)
@@ -82,10 +83,46 @@ def timed(work: Workload, device: str = "nvidia-h200") -> list[Timed]:
 
 
 def library(work: Workload, device: str = "nvidia-h200") -> float | None:
-    """Seconds of cuBLAS or cuDNN in the same run; None where no record exists yet."""
-    lines = [x for x in _measured(device) if x.get("workload") == work.title and "us" in x]
-    times = [t for x in lines if x["origin"] == LIBRARY for t in x["us"]]
+    """Seconds of cuBLAS or cuDNN in the same runs; None where no record exists yet."""
+    lines = [x for x in _steady(device) if x["workload"] == work.title and x["origin"] == LIBRARY]
+    times = [t for x in lines for t in x["us"]]
     return statistics.median(times) / 1e6 if times else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the measuring program.
+
+    Attributes:
+        number: from 1.
+        timed: candidates of both workloads that were timed in three rounds.
+        slow: how many of them took over `JUMP` times as long in one round as in another.
+    """
+
+    number: int
+    timed: int
+    slow: int
+
+    @property
+    def steady(self) -> bool:
+        """Whether no more than one candidate in 20 has such rounds."""
+        return self.slow <= self.timed / 20
+
+
+def runs(device: str = "nvidia-h200") -> list[Run]:
+    """The runs of a record, and whether their rounds agree; none where no record exists yet.
+
+    >>> [run.steady for run in runs("nvidia-h200")]
+    [False, True]
+    """
+    rounds: dict[int, list[list[float]]] = {}
+    for line in _measured(device):
+        if len(line.get("us", ())) == 3 and line["origin"] != LIBRARY:
+            rounds.setdefault(line["run"], []).append(line["us"])
+    return [
+        Run(number, len(found), sum(max(us) > JUMP * min(us) for us in found))
+        for number, found in sorted(rounds.items())
+    ]
 
 
 def caption(device: str = "nvidia-h200") -> str:
@@ -130,6 +167,12 @@ def _gathered(line: dict[str, Any]) -> Gathered:
 def _lines() -> list[dict[str, Any]]:
     with lzma.open(CANDIDATES, "rt") as file:
         return [json.loads(line) for line in file]
+
+
+def _steady(device: str) -> list[dict[str, Any]]:
+    """The lines of steady runs."""
+    numbers = {run.number for run in runs(device) if run.steady}
+    return [line for line in _measured(device) if line.get("run") in numbers and "key" in line]
 
 
 @functools.cache
