@@ -1,14 +1,19 @@
 """Networks as launches on Hopper, beside NumPy's float64; their kernels one by one."""
 
+import json
+
 import numpy as np
 import pytest
 from on_hopper import RUN
 
+import d2ltvm
+from d2ltvm.hopper import any_layer
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.network import (
     graph,
     hopper_kernels,
     load,
+    measured_kernels,
     on_hopper,
     prepare,
     random_weights,
@@ -98,6 +103,62 @@ def test_resnet_50(resnet, batch):
                     shape,
                     dtype,
                 )
+
+
+@pytest.mark.parametrize("batch", [1, 8, 32, 256])
+def test_resnet_50_is_the_program_that_was_measured(resnet, batch, monkeypatch):
+    """Each launch is the one that the file has for its node, and it has a time in the record."""
+    monkeypatch.setattr(measured_kernels, "_this_device", lambda: "nvidia-h200")
+    network, weights = resnet
+    program = on_hopper.program(network.at(batch=batch), weights, sms=132)
+    was = {
+        node: line
+        for line in measured_kernels.lines()
+        if line["batch"] == batch
+        for node in line["nodes"]
+    }
+    us: dict[str, float] = {}
+    for name in ("layers", "other_layers"):
+        timed = d2ltvm.load_record(f"network/{name}_{batch}")
+        us |= zip(timed.x["values"], timed["TVM"], strict=True)
+    assert sorted(step.node for step in program.steps) == sorted(was)
+    for step in program.steps:
+        line, kernel = was[step.node], step.kernel
+        assert str(kernel) == line["kernel"]
+        assert line["us"] == pytest.approx(us[step.node], abs=1e-3)
+        if isinstance(kernel, hopper_kernels.AnyConv):
+            assert json.loads(any_layer.to_text(kernel.layer)) == line["plan"]
+            assert kernel.plan.relu == line["relu"]
+            assert kernel.plan.residual == line["residual"]
+
+
+def test_without_a_measurement_the_model_chooses(resnet, monkeypatch):
+    network, weights = resnet
+    conv = Conv(256, (28, 28), 256, 512, (1, 1), (0, 0), (2, 2))
+    at = network.at(batch=256)
+
+    def chosen(**options):
+        steps = on_hopper.program(at, weights, sms=132, **options).steps
+        return {step.node: step.kernel for step in steps}
+
+    monkeypatch.setattr(measured_kernels, "_this_device", lambda: "nvidia-h200")
+    by_model, raced = chosen(measured=False), chosen()
+    assert by_model != raced
+    monkeypatch.setattr(measured_kernels, "_this_device", lambda: "nvidia-h100-80gb-hbm3")
+    assert chosen() == by_model
+    assert measured_kernels.measured_kernel(conv, True, True, 132, device="nvidia-h200") is None
+
+
+def test_a_race_has_the_measured_kernel_and_the_models(monkeypatch):
+    monkeypatch.setattr(measured_kernels, "_this_device", lambda: "nvidia-h200")
+    conv = graph.Conv("conv", ("data",), filters=64, kernel=(3, 3), padding=(1, 1), weight="w",
+                      activation="relu")  # fmt: skip
+    network = Network("one", (graph.Input("data", size=(256, 64, 56, 56)), conv))
+    weights = some_weights(network)
+    (alone,) = on_hopper.program(network, weights, sms=132, measured=False, many=2).steps
+    (raced,) = on_hopper.program(network, weights, sms=132, many=2).steps
+    assert {raced.kernel, *raced.others} == {alone.kernel, *alone.others, raced.kernel}
+    assert len(raced.others) >= 2 and raced.kernel not in raced.others
 
 
 def test_values_that_live_at_the_same_time_lie_apart(resnet):

@@ -172,7 +172,8 @@ def ways(
     Args:
         conv, transposed, sms, options: as for `any_layer`.
         many: plans of each kind.
-        untried: whether ways and plans count that did not run on a GPU yet, but were emulated.
+        untried: whether plans count that the model was not fitted to (see `Plan.untried`), and
+            'beside', which did not run on a GPU yet.
     """
     sms = check_sms(sms)
     if not transposed:

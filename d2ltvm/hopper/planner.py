@@ -57,7 +57,7 @@ def candidates(conv: Conv, sms: int, untried: bool = False, **options: Any) -> l
 
     Args:
         conv, sms, options: as for `Plan`.
-        untried: whether kinds count that did not run on a GPU yet: see `Plan.untried`.
+        untried: whether kinds count that the model was not fitted to: see `Plan.untried`.
     """
     found = []
     for base in tiles_to_try(conv, sms, **options):

@@ -5,6 +5,7 @@ from . import (
     graph as graph,
     hopper_kernels as hopper_kernels,
     launching as launching,
+    measured_kernels as measured_kernels,
     memory as memory,
     model as model,
     models as models,

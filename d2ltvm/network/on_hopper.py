@@ -32,6 +32,7 @@ from d2ltvm.network.hopper_kernels import (
     conv_kernels,
     nbytes,
 )
+from d2ltvm.network.measured_kernels import measured_kernel
 
 Array = npt.NDArray[Any]
 ROOM = "partial sums"  # the name of what all kernels share that cut sums
@@ -206,8 +207,12 @@ def program(
     many: int = 1,
     untried: bool = False,
     fused_stem: bool = True,
+    measured: bool = True,
 ) -> Program:
     """The launches of a network that is fused.
+
+    A convolution has the kernel that won a race of its sizes on this GPU, if there was one (see
+    `measured_kernels`), and else the one that should be fastest by the model.
 
     Args:
         network: of `Conv`, `Dense`, `MaxPool`, `GlobalAvgPool` and `Flatten`: see `graph`.
@@ -216,11 +221,12 @@ def program(
         many, untried: of the other kernels that a step is given for a race, as for
             `hopper_kernels.conv_kernels`.
         fused_stem: whether the first convolution and the max pool of a ResNet are one launch.
+        measured: False for the model's choice in any case.
 
     Raises:
         ValueError: a node is of another kind, or there is no kernel for it: groups, or relu6.
     """
-    found = _Steps(network, weights, check_sms(sms), many, untried, fused_stem)
+    found = _Steps(network, weights, check_sms(sms), many, untried, fused_stem, measured)
     for node in network.nodes[1:]:
         found.add(node)
     last = found.steps[-1].writes
@@ -238,9 +244,10 @@ class _Steps:
         many: int,
         untried: bool,
         fused_stem: bool,
+        measured: bool,
     ) -> None:
         self.network, self.weights = network, weights
-        self.fused_stem = fused_stem
+        self.fused_stem, self.measured = fused_stem, measured
         self.sms, self.many, self.untried = sms, many, untried
         self.steps: list[Step] = []
         self.constants: dict[str, Array] = {}
@@ -321,10 +328,8 @@ class _Steps:
     ) -> None:
         if node.activation not in ("", "relu"):
             raise ValueError(f"{node.name}: activation is {node.activation}; expected relu or none")
-        wanted = (conv, node.activation == "relu", len(inputs) > 1, self.sms, self.many)
-        tried = conv_kernels(*wanted, wide=wide)
-        kernels = tried + (conv_kernels(*wanted, untried=True, wide=wide) if self.untried else [])
-        kernel = tried[0]
+        kernels = self._kernels(conv, node.activation == "relu", len(inputs) > 1, wide)
+        kernel = kernels[0]
         layer = kernel.layer if isinstance(kernel, AnyConv) else None
         if layer and layer.copies:
             copied = f"{node.name}, copied"
@@ -342,6 +347,19 @@ class _Steps:
         others = tuple(dict.fromkeys(other for other in kernels if other != kernel))
         self.steps.append(replace(step, reads=_reads(step, kernel), others=others))
         self.names[node.name] = node.name
+
+    def _kernels(
+        self, conv: Conv, relu: bool, residual: bool, wide: bool
+    ) -> list[AnyConv | BoxConv]:
+        """Kernels for a convolution: first the one to take, then others for a race."""
+        told = (conv, relu, residual, self.sms)
+        won = measured_kernel(*told, wide=wide) if self.measured else None
+        if won and self.many == 1 and not self.untried:
+            return [won]
+        kernels = conv_kernels(*told, self.many, wide=wide)
+        if self.untried:
+            kernels += conv_kernels(*told, self.many, untried=True, wide=wide)
+        return [won, *kernels] if won else kernels
 
 
 def _is_stem(network: Network, node: graph.Conv) -> bool:
