@@ -2,7 +2,7 @@
 
 It holds their sockets, so that a tracker or server that is started again is found where it was, and
 whoever asks meanwhile waits and is not turned away. All of them end when it ends, however that
-happens. `python -m d2ltvm.fleet.keeper` reads its `Plan` from standard input and prints one line:
+happens. `python -m d2ltvm.fleet.keeper` reads its `FleetPlan` from standard input and prints one line:
 nothing but 'up', or why not.
 """
 
@@ -46,7 +46,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FleetPlan:
     """What a keeper is to start.
 
     Attributes:
@@ -72,7 +72,7 @@ class Plan:
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
-    def from_text(cls, text: str) -> "Plan":
+    def from_text(cls, text: str) -> "FleetPlan":
         """From `to_text`."""
         found = json.loads(text)
         found["devices"] = tuple(Device(**d) for d in found["devices"])
@@ -128,7 +128,7 @@ class Child:
         self.pid = 0
 
 
-def keep(plan: Plan, say: Callable[[str], None]) -> int:
+def keep(plan: FleetPlan, say: Callable[[str], None]) -> int:
     """Start everything, and keep it until a signal says to end; returns the exit code."""
     try:
         kept = children(plan)
@@ -154,7 +154,7 @@ def keep(plan: Plan, say: Callable[[str], None]) -> int:
     return 0
 
 
-def _start_again(plan: Plan, kept: list[Child]) -> None:
+def _start_again(plan: FleetPlan, kept: list[Child]) -> None:
     """Start those that have ended, and say so in the state."""
     due = [child for child in kept if not child.pid and time.monotonic() >= child.not_before]
     for child in due:
@@ -164,7 +164,7 @@ def _start_again(plan: Plan, kept: list[Child]) -> None:
             State(Path(plan.folder)).write(plan, [_member(child) for child in kept])
 
 
-def children(plan: Plan) -> list[Child]:
+def children(plan: FleetPlan) -> list[Child]:
     """The tracker, if it is to be ours, and the servers, with their sockets and nothing started.
 
     Raises:
@@ -268,7 +268,7 @@ def _closed(stream: IO[str]) -> bool:
 
 def main() -> int:
     """Read the plan, say how it went, and keep it; what goes wrong later stands in keeper.log."""
-    plan = Plan.from_text(sys.stdin.readline())
+    plan = FleetPlan.from_text(sys.stdin.readline())
 
     def say(line: str) -> None:
         print(line, flush=True)

@@ -19,7 +19,7 @@ import psutil
 import d2ltvm
 from d2ltvm.errors import MissingError, is_integer, shown
 from d2ltvm.fleet import keeper, nvml, tracker
-from d2ltvm.fleet.keeper import Device, Plan
+from d2ltvm.fleet.keeper import Device, FleetPlan
 from d2ltvm.fleet.state import Member, State, default_folder, keeper_lives, wait_for_end
 from d2ltvm.fleet.tracker import Address, FleetError, as_key
 from d2ltvm.system import devices
@@ -157,7 +157,7 @@ def up(
         FleetError: a fleet is up there already, a port is taken, or a server does not start.
     """
     listed = _devices(cpus)
-    plan = Plan(
+    plan = FleetPlan(
         folder=str(_made(folder)),
         host=_interface(host),
         port=_port(port, len(listed) + 1),
@@ -217,7 +217,7 @@ def _only_one(folder: Path) -> Iterator[None]:
         raise FleetError(f"another process is starting a fleet in {folder}") from None
 
 
-def _check_ports(plan: Plan) -> None:
+def _check_ports(plan: FleetPlan) -> None:
     """Find a port that is taken before a process is started that would."""
     try:
         for child in keeper.children(plan):
@@ -226,7 +226,7 @@ def _check_ports(plan: Plan) -> None:
         raise FleetError(f"the fleet cannot start: {error.strerror or error}") from None
 
 
-def _start(plan: Plan) -> subprocess.Popen[str]:
+def _start(plan: FleetPlan) -> subprocess.Popen[str]:
     """A keeper that has begun."""
     package = str(Path(d2ltvm.__file__).parent.parent)
     path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))

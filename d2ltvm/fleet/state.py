@@ -16,7 +16,7 @@ from d2ltvm.compiler import cache
 from d2ltvm.system import files
 
 if TYPE_CHECKING:
-    from d2ltvm.fleet.keeper import Plan
+    from d2ltvm.fleet.keeper import FleetPlan
 
 FILE = "state.json"
 
@@ -50,7 +50,7 @@ class State:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
 
-    def write(self, plan: "Plan", members: Sequence[Member]) -> None:
+    def write(self, plan: "FleetPlan", members: Sequence[Member]) -> None:
         """Say what is kept, by the process that calls."""
         found = {
             "keeper": os.getpid(),

@@ -18,7 +18,7 @@ _UNUSED = ("momentum", "use_global_stats", "p", "axes", "cudnn_off", "cudnn_tune
 
 
 def symbol(name: str) -> Any:
-    """A network of MXNet's model zoo, as one of its symbols; parameters' names begin with 'net_'.
+    """A network of MXNet's model zoo, as one of its symbols; parameters' names begin with `PREFIX`.
 
     Raises:
         ValueError: `name` is not one of `models.MODELS`.

@@ -107,7 +107,7 @@ class Conv(Node):
         padding: rows of zeros above and below, columns of zeros left and right.
         groups: the channels fall into so many groups, each with filters of its own; 1 for all in
             one, as many as there are channels for a depthwise convolution.
-        weight: name of the parameter of shape (filters, channels / groups, *kernel).
+        weight: name of the parameter of shape (filters, channels / groups, height, width).
         bias: name of one of shape (filters,), or ''.
         activation: one of `ACTIVATIONS`.
     """

@@ -12,7 +12,7 @@ from d2ltvm.system import devices
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """What a network allocates.
 
     Attributes:
@@ -35,7 +35,7 @@ class Plan:
         return sum(self.storages)
 
 
-def memory_plan(module: Any, target: Any = None) -> Plan:
+def memory_plan(module: Any, target: Any = None) -> MemoryPlan:
     """What memory the results of a network take, without its images, weights and last result.
 
     >>> net = d2ltvm.network.load("resnet18", size=64)
@@ -71,7 +71,7 @@ def memory_plan(module: Any, target: Any = None) -> Plan:
         elif name == "relax.memory.alloc_tensor":
             size = tvm.DataType(str(value.args[3].value)).itemsize
             results.append((_product(value.args[2]) * size, numbers[str(value.args[0])]))
-    return Plan(tuple(results), tuple(storages))
+    return MemoryPlan(tuple(results), tuple(storages))
 
 
 def _product(shape: Any) -> int:
