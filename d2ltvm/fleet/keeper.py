@@ -2,7 +2,7 @@
 
 It holds their sockets, so that a tracker or server that is started again is found where it was, and
 whoever asks meanwhile waits and is not turned away. All of them end when it ends, however that
-happens. `python -m d2ltvm.fleet.keeper` reads its `FleetPlan` from standard input and prints one line:
+happens. `python -m d2ltvm.fleet.keeper` reads a `FleetPlan` from standard input and prints a line:
 nothing but 'up', or why not.
 """
 
