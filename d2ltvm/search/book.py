@@ -16,7 +16,8 @@ MOST = 64  # the largest innermost tile, likewise TVM's
 def book_space(name: str, kind: str = "cuda") -> Callable[[Schedule], Schedule]:
     """The book's schedule of a workload, as a function for `space(…, generator=…)`.
 
-    >>> found = space(workload("matmul", 2048), "cuda", book_space("matmul"))
+    >>> product = d2ltvm.search.workload("matmul", 2048)
+    >>> found = d2ltvm.search.space(product, "cuda", book_space("matmul"))
     >>> len(found.sketches)
     1
 

@@ -45,7 +45,7 @@ def evolve(
 ) -> Iterator[list[Candidate]]:
     """Evolve schedules of a space; each generation is yielded as it is known, the best first.
 
-    >>> found = space(workload("matmul", 64), "llvm")
+    >>> found = d2ltvm.search.space(d2ltvm.search.workload("matmul", 64), "llvm")
     >>> *_, last = evolve(found, lambda some: [len(str(s.mod)) for s in some], 4, 2)
     >>> len(last), last[0].cost <= last[-1].cost
     (4, True)

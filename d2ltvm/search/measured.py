@@ -58,7 +58,7 @@ class Timed(Gathered):
 def gathered(work: Workload) -> list[Gathered]:
     """The candidates of a workload, those that the model likes best first, the rest in no order.
 
-    >>> found = gathered(workload("matmul", 2048))
+    >>> found = gathered(d2ltvm.search.workload("matmul", 2048))
     >>> len(found) > 500
     True
     """

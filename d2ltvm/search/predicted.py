@@ -251,7 +251,7 @@ def seconds(c: Counted, gpu: str = "H200", constants: Constants = HOPPER) -> flo
 def predict(sch: Any, work: Workload, gpu: str = "H200") -> float:
     """Seconds that a schedule of a workload takes on a GPU, by the model.
 
-    >>> work = workload("matmul", 2048)
+    >>> work = d2ltvm.search.workload("matmul", 2048)
     >>> slow, fast = (predict(work.by_hand("cuda")[name](), work) for name in
     ...               ("shared tiles", "register tiles"))
     >>> slow > 2 * fast

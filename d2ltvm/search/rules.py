@@ -54,9 +54,10 @@ def tree(space: Space) -> Node:
 
     A rule that leaves a schedule as it is has no node.
 
-    >>> print(tree(space(workload("matmul", 64), "llvm")))
+    >>> print(tree(d2ltvm.search.space(d2ltvm.search.workload("matmul", 64), "llvm")))
     the computation
-    ├── AddRFactor on C: ...
+    ├── MultiLevelTiling on C: 3 SamplePerfectTile, 3 Split
+    │   └── ParallelizeVectorizeUnroll on root: SampleCategorical
     ...
 
     Args:

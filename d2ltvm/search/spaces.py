@@ -139,7 +139,7 @@ class Space:
 def decided(trace: Any) -> list[tuple[Any, Any]]:
     """The instructions of a trace that decide something, in their order, with their decisions.
 
-    >>> found = space(workload("matmul", 64), "llvm")
+    >>> found = space(d2ltvm.search.workload("matmul", 64), "llvm")
     >>> [str(inst.kind.name) for inst, _ in decided(found.sketches[0].trace)]
     ['SamplePerfectTile', 'SamplePerfectTile', 'SamplePerfectTile', 'SampleCategorical']
     """
@@ -151,7 +151,7 @@ def moved_factor(tile: list[int], most: int, rng: np.random.Generator) -> list[i
     """A tile's sizes with a factor of one of them given to another; their product stays.
 
     >>> moved_factor([8, 1, 4], 64, np.random.default_rng(1))
-    [4, 2, 4]
+    [1, 8, 4]
 
     Args:
         tile: sizes, of which the last is at most `most`.
@@ -178,7 +178,7 @@ def moved_factor(tile: list[int], most: int, rng: np.random.Generator) -> list[i
 def space(work: Workload, kind: str = "cuda", generator: Any = None, seed: int = 1) -> Space:
     """The space of a computation, by MetaSchedule's rules for a target or by ones of your own.
 
-    >>> found = space(workload("matmul", 512), "llvm")
+    >>> found = space(d2ltvm.search.workload("matmul", 512), "llvm")
     >>> len(found.sketches)
     3
 

@@ -17,7 +17,7 @@ NAME = r"[vbl]\d+"
 def as_text(sch: Any) -> str:
     """A schedule's steps as Python, with every decision in its place.
 
-    >>> found = space(workload("matmul", 64), "llvm")
+    >>> found = d2ltvm.search.space(d2ltvm.search.workload("matmul", 64), "llvm")
     >>> print(as_text(found.sample(0, 1)))
     def apply(sch):
         b0 = sch.get_sblock(name="C", func_name="main")

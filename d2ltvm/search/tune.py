@@ -101,7 +101,7 @@ def search(
 ) -> list[Trial]:
     """Search for a fast schedule by measuring candidates on this machine.
 
-    >>> found = search(workload("matmul", 64), "llvm", trials=2)
+    >>> found = search(d2ltvm.search.workload("matmul", 64), "llvm", trials=2)
     >>> len(found), all(trial.error < 1e-6 for trial in found)
     (2, True)
 
