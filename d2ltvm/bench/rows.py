@@ -321,8 +321,10 @@ def fitted(func: Schedule, elements: int = 32) -> Schedule:
 def threads_of(cols: int, elements: int = 32) -> tuple[int, int]:
     """Threads for a row, and rows of a block, so that a thread has about `elements` of a row.
 
+    Where one warp has a row, four share a block; with more threads a row has a block to itself.
+
     >>> threads_of(8192), threads_of(1024), threads_of(32768), threads_of(1003)
     ((256, 1), (32, 4), (1024, 1), (32, 4))
     """
     nt = min(1024, 32 * math.ceil(cols / (32 * elements)))
-    return nt, max(1, 128 // nt)
+    return nt, 4 if nt == 32 else 1
