@@ -465,11 +465,6 @@ EQUIVALENT = [
         m.without("cp_async_wait_all", 0),
         id="stream_by_threads: no cp.async.wait_all: barriers were told, and waited for",
     ),
-    pytest.param(
-        "implicit",
-        m.without("mbarrier_init", 2),
-        id="implicit: a barrier for tiles on demand, which are in turns",
-    ),
 ]
 
 
