@@ -56,9 +56,7 @@ def memory_plan(module: Any, target: Any = None) -> MemoryPlan:
         passes += getattr(pipeline, stage)(target)
     passes.append(relax.transform.StaticPlanBlockMemory())
     with target:
-        planned = tvm.transform.Sequential([*passes, relax.transform.StaticPlanBlockMemory()])(
-            module
-        )
+        planned = tvm.transform.Sequential(passes)(module)
     numbers: dict[str, int] = {}
     storages: list[int] = []
     results: list[tuple[int, int]] = []

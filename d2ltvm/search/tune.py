@@ -70,7 +70,7 @@ class Bench:
         """
         kernel = build(sch, self.kind)
         out = np.full(self.want.shape, np.nan, "float32")
-        inputs = dict(zip("AB" if self.work.name == "matmul" else "XK", self.inputs, strict=True))
+        inputs = dict(zip(self.work.names, self.inputs, strict=True))
         arrays = [out if p.output else inputs[p.name] for p in kernel.params]
         kernel(*arrays)
         error = compare("the result", out, self.want, self.magnitude, self.work.terms)

@@ -49,6 +49,12 @@ class Workload:
         X, K, Y, _ = convolution.conv(n, n, SIDE, SIDE, KERNEL, KERNEL, PAD, PAD)
         return [X, K, Y]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        *inputs, _ = self._tensors()
+        return tuple(tensor.op.name for tensor in inputs)
+
     def inputs(self) -> tuple[Array, Array]:
         """Random inputs in float32, the same at each call."""
         n = self.size
