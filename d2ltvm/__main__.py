@@ -114,8 +114,9 @@ def parser() -> argparse.ArgumentParser:
     search = commands.add_parser(
         "search",
         help="let the machine search for a schedule, on the processor or on a GPU",
-        description="Search for a fast schedule by measuring candidates on this machine, and print "
-        "the best as Python. A search that was cut off goes on from what it has kept.",
+        description="Search for a fast schedule by measuring candidates, on this machine or on the "
+        "servers of a fleet, and print the best as Python. A search that was cut off goes on from "
+        "what it has kept.",
         epilog="The exit code is 0 unless the search cannot be made here.",
     )
     search.add_argument("workload", choices=["matmul", "conv"], help="what is computed")
@@ -139,6 +140,7 @@ def parser() -> argparse.ArgumentParser:
         help="who chooses among what is proposed (default: learned)",
     )
     search.add_argument("--to", metavar="FOLDER", help="where to keep what is measured")
+    _add_fleet(search)
     search.set_defaults(module="d2ltvm.search.command")
 
     cache = commands.add_parser(
@@ -150,6 +152,17 @@ def parser() -> argparse.ArgumentParser:
     cache.add_argument("--clear", action="store_true", help="remove them")
     cache.set_defaults(module="d2ltvm.compiler.cache")
     return top
+
+
+def _add_fleet(command: argparse.ArgumentParser) -> None:
+    """The option that says on which fleet something is measured."""
+    command.add_argument(
+        "--fleet",
+        metavar="HOST:PORT",
+        help="a fleet's tracker, as HOST:PORT/KEY where it has several kinds of servers; 'none' "
+        "measures in this process (default: what D2LTVM_FLEET says, and else the fleet that is up "
+        "on this machine, if there is one for that target)",
+    )
 
 
 def _run(top: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:

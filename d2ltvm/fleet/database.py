@@ -15,8 +15,9 @@ from typing import Any
 import filelock
 
 from d2ltvm.fleet import server
+from d2ltvm.fleet.tracker import FleetError
 
-FORMAT = 1
+FORMAT = 2  # 1 had no `error`
 OK = "ok"
 STATUSES = (
     OK,
@@ -39,6 +40,7 @@ class Result:
         status: one of `STATUSES`.
         seconds: of a call, in each repeat; empty unless it is 'ok'.
         why: in words, unless it is 'ok'.
+        error: of what it computes, by the largest magnitude of the result; None unless it is 'ok'.
         server, device: who measured, and on what.
         clock_mhz, power_w: medians while it was timed; None where NVML is not there.
         attempts: how many sessions it took.
@@ -51,6 +53,7 @@ class Result:
     status: str
     seconds: tuple[float, ...] = ()
     why: str = ""
+    error: float | None = None
     server: str = ""
     device: str = ""
     clock_mhz: float | None = None
@@ -86,7 +89,7 @@ class Database:
 
     Raises:
         ValueError: it is no such file, of other versions, or a line in its midst is spoiled.
-        RuntimeError: another process is using it.
+        FleetError: another process is using it.
         OSError: it cannot be read or written.
     """
 
@@ -98,7 +101,7 @@ class Database:
         try:
             self._lock.acquire(timeout=0)
         except filelock.Timeout:
-            raise RuntimeError(f"another process is using {self.path}") from None
+            raise FleetError(f"another process is using {self.path}") from None
         self.results: dict[str, Result] = {}
         self.dropped = 0
         self._file: int | None = None

@@ -85,6 +85,12 @@ class LostError(RuntimeError):
     """The server is gone, or does not answer any more."""
 
 
+def about(tell: Tell, address: Address, limits: Limits) -> dict[str, str]:
+    """What a server says of itself: `name`, `at`, `kind`, `device` and `arch`."""
+    with _Session(tell, address, limits) as session:
+        return {name: session.server[name] for name in ("name", "at", "kind", "device", "arch")}
+
+
 def build(tell: Tell, mod: Any, target: Any, path: str) -> tuple[Sequence[Param], float]:
     """Compile a module into a shared library; returns its parameters, and seconds that it took.
 
@@ -120,7 +126,7 @@ def measure(
     """Have a server run a library on a task's inputs, check what it computes, and time it.
 
     Returns:
-        Seconds of each repeat, who measured, and what clock and power were meanwhile.
+        Seconds of each repeat, the error, who measured, and what clock and power were meanwhile.
 
     Raises:
         WrongResultError: it computes something else.
@@ -139,9 +145,13 @@ def measure(
         device.sync()
         written = [k for k, p in enumerate(params) if p.output]
         results = [tensors[k].numpy() for k in written]
-        for k, got, want, most in zip(written, results, given.wants, given.magnitudes, strict=True):
+        errors = [
             verify.compare(params[k].name, got, want, most, given.terms, given.sums)
-        return session.timed(module, device, clock, tensors)
+            for k, got, want, most in zip(
+                written, results, given.wants, given.magnitudes, strict=True
+            )
+        ]
+        return {"error": max(errors), **session.timed(module, device, clock, tensors)}
 
 
 def measure_plain(

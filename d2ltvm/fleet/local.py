@@ -65,6 +65,11 @@ class Fleet:
         self.folder, self._found, self._process = folder, found, process
         self.address = _address(found)
 
+    @property
+    def kind(self) -> str:
+        """What its servers measure on: 'cpu' or 'cuda'."""
+        return str(self._found["plan"]["devices"][0]["kind"])
+
     def servers(self) -> list[Server]:
         """Its servers, each with what it does now.
 

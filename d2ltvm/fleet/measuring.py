@@ -33,6 +33,11 @@ ATTEMPTS = 2  # sessions that a candidate may lose before it is to blame
 Servers = Fleet | Address
 
 
+def address_of(servers: Servers) -> Address:
+    """Where the tracker of a fleet is, and what its servers are asked for by."""
+    return servers.address if isinstance(servers, Fleet) else servers
+
+
 def candidate_id(mod: Any, target: Any) -> str:
     """The same for candidates of the same structure and target, whatever they are called.
 
@@ -102,9 +107,9 @@ def measure(
 
     Raises:
         ValueError, TypeError: an argument is not as above.
-        RuntimeError: another process is using the file.
         OSError: the disk is full.
-        FleetError: no server is left for `limits.wait` seconds, or one has another version.
+        FleetError: another process is using the file, no server is left for `limits.wait` seconds,
+            or one has another version.
     """
     target = devices.as_target(target)
     if not isinstance(candidates, Mapping) or not candidates:
@@ -164,7 +169,7 @@ class _Run:
         show: Callable[[Result], object],
     ) -> None:
         self.fleet = servers if isinstance(servers, Fleet) else None
-        self.address = servers.address if isinstance(servers, Fleet) else servers
+        self.address = address_of(servers)
         self.folder, self.target, self.clock, self.limits = folder, target, clock, limits
         self.database, self.show = database, show
         self.to_build: deque[_Candidate] = deque()

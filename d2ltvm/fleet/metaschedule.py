@@ -22,7 +22,7 @@ from tvm.ir.utils import derived_object
 from d2ltvm.fleet import jobs, tracker
 from d2ltvm.fleet.jobs import CLOCK, LIMITS, Clock, Limits
 from d2ltvm.fleet.local import Fleet
-from d2ltvm.fleet.measuring import ATTEMPTS, GRACE, Servers
+from d2ltvm.fleet.measuring import ATTEMPTS, GRACE, Servers, address_of
 from d2ltvm.fleet.tracker import FleetError
 from d2ltvm.fleet.workers import Message, Worker, messages
 from d2ltvm.system import threads
@@ -105,7 +105,7 @@ class _Runner(ms.runner.PyRunner):  # type: ignore[misc]
     def __init__(self, servers: Servers, clock: Clock, limits: Limits) -> None:
         super().__init__()
         self.fleet = servers if isinstance(servers, Fleet) else None
-        self.address = servers.address if isinstance(servers, Fleet) else servers
+        self.address = address_of(servers)
         self.clock, self.limits = clock, limits
         self.count = tracker.need_servers(self.address, wait=limits.connect)
 

@@ -96,5 +96,9 @@ def alone(serving: Callable[..., None]) -> Callable[..., None]:
 
 def _about(name: str, kind: str) -> str:
     """What a server says of itself, as JSON."""
-    there = tvm.cuda(0).device_name if kind == "cuda" else devices.describe_processor()["name"]
-    return json.dumps({"name": name, "kind": kind, "device": there, "versions": versions()})
+    there, arch = devices.describe_processor()["name"], ""
+    if kind == "cuda":
+        there = tvm.cuda(0).device_name
+        arch = "sm_" + tvm.cuda(0).compute_version.replace(".", "")
+    found = {"name": name, "kind": kind, "device": there, "arch": arch, "versions": versions()}
+    return json.dumps(found)

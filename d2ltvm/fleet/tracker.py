@@ -108,6 +108,20 @@ def ports(address: Address, limit: float = 5.0) -> list[tuple[str, int]]:
     return [tuple(s["addr"]) for s in summary["server_info"] if s["key"] == wanted]
 
 
+def keys(address: Address, limit: float = 5.0) -> list[str]:
+    """The key of each server that the tracker has.
+
+    Raises:
+        FleetError: no tracker answers.
+    """
+    with connected(address, limit) as sock:
+        return _keys(ask(sock, base.TrackerCode.SUMMARY)[1])
+
+
+def _keys(summary: dict[str, Any]) -> list[str]:
+    return [server["key"].partition(":")[2] for server in summary["server_info"]]
+
+
 def need_servers(address: Address, limit: float = 5.0, wait: float = 0.0) -> int:
     """How many servers of the key there are.
 
@@ -124,12 +138,14 @@ def need_servers(address: Address, limit: float = 5.0, wait: float = 0.0) -> int
     while True:
         with connected(address, limit) as sock:
             _, summary = ask(sock, base.TrackerCode.SUMMARY)
-        keys = [server["key"].partition(":")[2] for server in summary["server_info"]]
-        if address.key in keys:
-            return keys.count(address.key)
-        may_come = address.key in summary["queue_info"] or not keys
+        there = _keys(summary)
+        if address.key in there:
+            return there.count(address.key)
+        may_come = address.key in summary["queue_info"] or not there
         if not may_come or time.monotonic() > end:
-            others = f"it has {', '.join(map(repr, sorted(set(keys))))}" if keys else "it has none"
+            others = (
+                f"it has {', '.join(map(repr, sorted(set(there))))}" if there else "it has none"
+            )
             raise FleetError(f"no server of {address} is there; {others}")
         time.sleep(AGAIN)
 

@@ -4,7 +4,8 @@ Begin with `workload` and `space`: what is computed, and the sketches that rules
 `rules.tree` shows which rule made what, and `text.as_text` a found schedule as Python. `book_space`
 has the book's own schedules as sketches. `evolve` samples and mutates; a cost model tells it what
 to keep: `predict` works a time out from the analyser, with no device (`predicted`), `Ridge` learns
-from what was measured (`learned`). `search` measures on this machine, and `database` keeps that.
+from what was measured (`learned`). `search` measures on this machine, or on the servers of a fleet
+(`on_fleet`), and `database` keeps that.
 `ranking` says how good a model is, `measured` has candidates that a GPU has timed, and `command`
 is `python -m d2ltvm search`.
 """

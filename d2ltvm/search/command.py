@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from d2ltvm.errors import MissingError
+from d2ltvm.fleet import FleetError, choosing
+from d2ltvm.fleet.measuring import Servers, address_of
+from d2ltvm.search.on_fleet import FleetBench
 from d2ltvm.search.spaces import space
 from d2ltvm.search.text import as_text
 from d2ltvm.search.tune import Bench, Trial, search
@@ -17,39 +20,72 @@ SIZES = {"matmul": 512, "conv": 64}  # where none is given
 def main(options: argparse.Namespace) -> int:
     """Returns the exit status: 1 where the search cannot be made here."""
     try:
-        size = SIZES[options.workload] if options.size is None else options.size
-        work = workload(options.workload, size)
-        if options.trials < 1:
-            raise ValueError(f"--trials is {options.trials}; expected 1 or more")
-        folder = Path(options.to or f"search-{work.title}-{options.target}")
-        trials = search(
-            work, options.target, options.trials, options.seed, folder, model=options.model
-        )
-    except (MissingError, ValueError) as error:
-        print(f"python -m d2ltvm search: {error}", file=sys.stderr)
-        return 1
-    if not trials:
-        print("python -m d2ltvm search: no candidate was found", file=sys.stderr)
-        return 1
+        return _searched(options)
+    except (FleetError, MissingError, ValueError, OSError) as error:
+        return _failed(str(error))
+
+
+def _searched(options: argparse.Namespace) -> int:
+    size = SIZES[options.workload] if options.size is None else options.size
+    work = workload(options.workload, size)
+    if options.trials < 1:
+        raise ValueError(f"--trials is {options.trials}; expected 1 or more")
+    kind, folder = options.target, Path(options.to or f"search-{work.title}-{options.target}")
+    servers = choosing.choose(kind, options.fleet)
+    if servers is not None:
+        print(f"measuring on the fleet of {address_of(servers)}", file=sys.stderr)
+    trials = search(
+        work, kind, options.trials, options.seed, folder, model=options.model, servers=servers
+    )
+    for trial in trials:
+        if trial.why:
+            print(f"candidate {trial.number} was bad, {trial.why}", file=sys.stderr)
+    if all(trial.why for trial in trials):
+        return _failed("all candidates were bad" if trials else "no candidate was found")
     best = min(trials, key=lambda trial: trial.seconds)
-    print(summary(work, options.target, trials, best))
+    print(summary(work, kind, trials, best, servers, folder))
     print(as_text(best.sch))
     print(f"\nkept in {folder}", file=sys.stderr)
     return 0
 
 
-def summary(work: Workload, kind: str, trials: list[Trial], best: Trial) -> str:
-    """What was found, beside the schedules of the book, which are timed now too."""
-    bench = Bench(work, kind)
-    rows: dict[str, Any] = {"found": best.seconds}
-    for name, schedule in work.by_hand(kind).items():
-        rows[f"by hand: {name}"] = bench(schedule())[0][1]
+def summary(
+    work: Workload,
+    kind: str,
+    trials: list[Trial],
+    best: Trial,
+    servers: Servers | None = None,
+    folder: Path | None = None,
+) -> str:
+    """What was found, beside the schedules of the book, which are timed now and where it was."""
+    others: dict[str, Any] = {
+        f"by hand: {name}": schedule() for name, schedule in work.by_hand(kind).items()
+    }
     if kind == "llvm":
-        rows["as it is, nothing scheduled"] = bench(space(work, kind).context.mod)[0][1]
+        others["as it is, nothing scheduled"] = space(work, kind).context.mod
+    rows: dict[str, float | str] = {"found": best.seconds}
+
+    def tell(name: str, seconds: list[float], _error: float, why: str) -> None:
+        rows[name] = why or seconds[len(seconds) // 2]
+
+    bench = Bench(work, kind) if servers is None else FleetBench(work, kind, servers, folder)
+    for name, schedule in others.items():
+        bench.all({name: schedule}, tell)
     wide = max(map(len, rows))
-    lines = [f"{work.title}: {len(trials)} trials, the best was number {best.number}"]
+    bad = sum(bool(trial.why) for trial in trials)
+    lines = [
+        f"{work.title}: {len(trials)} trials{f', {bad} of them bad' if bad else ''}, the best was "
+        f"number {best.number}"
+    ]
     lines += [
-        f"{name:{wide}} {seconds * 1e3:10.3f} ms {work.flop / seconds / 1e9:10.1f} GFLOPS"
-        for name, seconds in rows.items()
+        f"{name:{wide}} {found}"
+        if isinstance(found, str)
+        else f"{name:{wide}} {found * 1e3:10.3f} ms {work.flop / found / 1e9:10.1f} GFLOPS"
+        for name, found in rows.items()
     ]
     return "\n".join([*lines, ""])
+
+
+def _failed(reason: str) -> int:
+    print(f"python -m d2ltvm search: {reason}", file=sys.stderr)
+    return 1

@@ -28,16 +28,20 @@ class Kept:
         folder: where it is, or is made.
         space: what is searched.
         seed: of the search.
+        device: what measures; None is this machine's.
 
     Raises:
         ValueError: the folder is of another computation, device, version or seed.
     """
 
-    def __init__(self, folder: Path, space: Space, seed: int) -> None:
+    def __init__(
+        self, folder: Path, space: Space, seed: int, device: dict[str, str] | None = None
+    ) -> None:
         self.folder, self.space = folder, space
         folder.mkdir(parents=True, exist_ok=True)
-        on_gpu = space.kind == "cuda"
-        device = devices.describe_device() if on_gpu else devices.describe_processor()
+        if device is None:
+            on_gpu = space.kind == "cuda"
+            device = devices.describe_device() if on_gpu else devices.describe_processor()
         here = {
             "workload": space.workload.title,
             "kind": space.kind,

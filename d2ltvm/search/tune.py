@@ -1,11 +1,12 @@
 """A search that measures: propose, build, check, time, learn, and again.
 
 MetaSchedule's own `tune_tir` hands builds to worker processes, each of which first imports the
-tensor intrinsics of all targets and is stopped before it has. Here all is done in one process.
+tensor intrinsics of all targets and is stopped before it has. Here all is done in one process, or
+built in processes that need no intrinsics and measured by the servers of a fleet.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ from d2ltvm.bench.progress import progress
 from d2ltvm.bench.timing import time_together
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compiler.verify import compare
+from d2ltvm.fleet.jobs import LIMITS, Limits
+from d2ltvm.fleet.measuring import Servers
 from d2ltvm.search.database import Kept
 from d2ltvm.search.evolution import evolve, identity
 from d2ltvm.search.learned import Ridge, features
+from d2ltvm.search.on_fleet import FleetBench, Tell
 from d2ltvm.search.predicted import predict
 from d2ltvm.search.spaces import Space, space
 from d2ltvm.search.workloads import Array, Workload
@@ -35,9 +39,10 @@ class Trial:
     Attributes:
         number: from 1.
         sch: its schedule.
-        seconds: of a call, the median of three rounds.
+        seconds: of a call, the median of three rounds; infinite where it was bad.
         at: seconds since the search began.
         error: its largest error, by the largest magnitude of the result.
+        why: what went wrong, as 'crash: …'; '' for a good one. Only a fleet survives bad ones.
     """
 
     number: int
@@ -45,6 +50,7 @@ class Trial:
     seconds: float
     at: float
     error: float
+    why: str = ""
 
 
 class Bench:
@@ -54,6 +60,9 @@ class Bench:
         work: the workload.
         kind: 'llvm' or 'cuda'.
     """
+
+    device = None  # this machine's
+    batch = BATCH
 
     def __init__(self, work: Workload, kind: str) -> None:
         self.work, self.kind = work, kind
@@ -75,6 +84,12 @@ class Bench:
         kernel(*arrays)
         error = compare("the result", out, self.want, self.magnitude, self.work.terms)
         return self._timed(kernel.bind(*arrays)), error
+
+    def all(self, schedules: Mapping[str, Any], tell: Tell) -> None:
+        """Measure schedules one after the other; `tell` is called as each is known."""
+        for name, sch in schedules.items():
+            seconds, error = self(sch)
+            tell(name, seconds, error, "")
 
     def _timed(self, run: Callable[[], Any]) -> list[float]:
         if self.kind == "llvm":
@@ -98,8 +113,10 @@ def search(
     generator: Any = None,
     model: str = "learned",
     show: Callable[[int, int, str], None] = progress,
+    servers: Servers | None = None,
+    limits: Limits = LIMITS,
 ) -> list[Trial]:
-    """Search for a fast schedule by measuring candidates on this machine.
+    """Search for a fast schedule by measuring candidates, on this machine or on a fleet.
 
     >>> found = search(d2ltvm.search.workload("matmul", 64), "llvm", trials=2)
     >>> len(found), all(trial.error < 1e-6 for trial in found)
@@ -116,36 +133,51 @@ def search(
         model: who chooses among what evolution proposes: 'learned' (ridge regression of what was
             measured), 'random', or for 'cuda' 'analyser'.
         show: told the progress.
+        servers: a `d2ltvm.fleet.Fleet`, or the `Address` of one, whose servers run, check and time
+            the candidates; None is this process. A candidate that hangs, crashes or computes
+            something else is a trial with a reason, and the search goes on.
+        limits: of a fleet: seconds that each step may take.
 
     Returns:
         A list of `Trial`, in the order in which they were measured.
 
     Raises:
         MissingError: this machine lacks the device.
+        FleetError: there is no server for that kind, or none is left.
+        WrongResultError: a candidate of this process computes something else.
         ValueError: an argument is none of these, or as for `Kept`.
     """
     if model not in MODELS:
         raise ValueError(f"model is {model!r}; expected {', '.join(MODELS)}")
     place = space(work, kind, generator, seed=seed)
-    bench, kept = Bench(work, kind), Kept(folder, place, seed) if folder else None
+    bench: Bench | FleetBench = (
+        Bench(work, kind) if servers is None else FleetBench(work, kind, servers, folder, limits)
+    )
+    kept = Kept(folder, place, seed, bench.device) if folder else None
     start = time.perf_counter()
     done = [
         Trial(k, sch, seconds, 0.0, 0.0)
         for k, (sch, seconds) in enumerate(kept.records() if kept else [], 1)
     ][:trials]
     seen = {identity(trial.sch) for trial in done}
+
+    def tell(name: str, seconds: list[float], error: float, why: str) -> None:
+        sch, at = batch[name], time.perf_counter() - start
+        if kept and not why:
+            kept.add(sch, seconds)
+        middle = float("inf") if why else seconds[len(seconds) // 2]
+        done.append(Trial(len(done) + 1, sch, middle, at, error, why))
+        show(len(done), trials, f"best {min(t.seconds for t in done) * 1e3:.3f} ms")
+
     while len(done) < trials:
         rng = np.random.default_rng((seed, len(done)))
-        batch = proposed(place, model, done, seen, rng, min(BATCH, trials - len(done)), generator)
-        if not batch:
+        many = min(max(BATCH, bench.batch), trials - len(done))
+        found = proposed(place, model, done, seen, rng, many, generator)
+        if not found:
             break  # the space has no more
-        for sch in batch:
-            seen.add(identity(sch))
-            seconds, error = bench(sch)
-            if kept:
-                kept.add(sch, seconds)
-            done.append(Trial(len(done) + 1, sch, seconds[1], time.perf_counter() - start, error))
-            show(len(done), trials, f"best {min(t.seconds for t in done) * 1e3:.3f} ms")
+        seen.update(map(identity, found))
+        batch = {f"{work.title} candidate {len(done) + k}": s for k, s in enumerate(found, 1)}
+        bench.all(batch, tell)
     return done
 
 
@@ -159,12 +191,13 @@ def proposed(
     generator: Any = None,
 ) -> list[Any]:
     """The candidates to measure next: the model's first choices, and some at random."""
+    done = [trial for trial in done if not trial.why]
     ranked = sorted(done, key=lambda t: t.seconds)[:16]
     start = [t.sch for t in ranked]
     if not done and generator is not None:  # a schedule of the book begins as it is
         start = [sch for s in place.sketches if (sch := place.finished(s.trace)) is not None]
     score = MODELS[model](place, done, rng)
-    many_more, generations = (48, 3) if len(done) >= BATCH else (2 * many, 0)
+    many_more, generations = (max(48, 2 * many), 3) if len(done) >= BATCH else (2 * many, 0)
     *_, last = evolve(place, score, many_more, generations, int(rng.integers(2**30)), start)
     fresh = [c.sch for c in last if identity(c.sch) not in seen]
     first = start[:1] if not done else []
