@@ -40,6 +40,33 @@ def test_a_kernel_is_within_what_webgpu_guarantees_at_each_size(name):
             assert [given["name"] for given in reference["definition"]["inputs"]] == inputs
 
 
+def changing_indices(source):
+    """Accesses to an array of a thread, or to a part of a vector, by what is no number."""
+    arrays = re.findall(r"^ +var (\w+) : array<", source, re.M)
+    accesses = [*re.findall(rf"\b(?:{'|'.join(arrays)})\[([^\]]*\])", source)] if arrays else []
+    parts = re.findall(r"\)\[([^\]]*\])", source)
+    return [index for index in accesses + parts if not re.fullmatch(r"[\diu+ ]+\]", index)]
+
+
+def test_an_index_that_changes_would_be_found():
+    loops = "  var x : array<f32, 8>;\n  for (var k = 0i; k < 8i; k++) { x[(k * 2i)] = x[1i + 2]; }"
+    assert changing_indices(loops) == ["(k * 2i)]"]
+    assert changing_indices("a = (v)[k]; b = (v)[3]; tile[k] = 1.0;") == ["k]"]
+    # Without UNROLL the loops over registers are loops.
+    sch = schedules.matmul_tiled(64, 64, 64)
+    before = webgpu.lower(webgpu.as_module(sch), webgpu._target()).source
+    assert len(changing_indices(before)) >= 8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_thread_keeps_can_be_in_registers(name):
+    for size in kernels.launches(name)["sizes"]:
+        for variant in size["variants"]:
+            source = variant["launch"]["source"]
+            assert changing_indices(source) == []
+            assert len(source) <= webgpu.LONGEST
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_smallest_size_suits_a_processor_and_the_largest_a_gpu(name):
     smallest, *_, largest = [None, *kernels.launches(name)["sizes"]][1:] * 2

@@ -1,5 +1,7 @@
 """Schedules as WGSL: what is launched, what is adapted, and what is refused, without a browser."""
 
+import math
+
 import numpy as np
 import pytest
 import tvm
@@ -84,6 +86,35 @@ def test_shared_memory_of_the_launch_and_asynchronous_copies_are_adapted_and_sai
     shader = webgpu.wgsl(schedules.matmul_warps(256, 256, 64, depth=4))
     assert "cp.async" in shader.adapted[1] and "at the launch" in shader.adapted[0]
     assert shader.shared <= webgpu.MAX_SHARED
+
+
+def test_a_source_that_is_too_long_has_fewer_steps_unrolled_and_says_so(monkeypatch):
+    mod = webgpu.as_module(schedules.matmul_vthread(128, 128, 64))
+    lengths, said = [], []
+    for longest in (2**20, 2**16, 2**15, 1):
+        monkeypatch.setattr(webgpu, "LONGEST", longest)
+        shader = webgpu._compile(mod)
+        lengths.append(len(shader.source))
+        said.append(shader.adapted)
+    assert lengths[0] > 2**16 > lengths[1] > 2**15 > lengths[2] > lengths[3] > 1
+    a_loop = "a loop of 16 steps is {}, which keeps the shader short"
+    assert said == [
+        (),
+        (a_loop.format("unrolled 4 at a time"),),
+        (a_loop.format("unrolled 2 at a time"),),
+        (a_loop.format("not unrolled"),),
+    ]
+
+
+@pytest.mark.parametrize("steps", [6, 4, 1])
+def test_with_fewer_steps_unrolled_it_computes_the_same(steps):
+    main = schedules.matmul_vthread(130, 75, 33).mod["main"]
+    cut = webgpu._at_most(main, steps)
+    pieces = {int(loop.extent) for loop in webgpu._outer_unrolled(cut)}
+    assert pieces == ({math.gcd(16, steps)} if steps > 1 else {1})
+    rng = np.random.default_rng(steps)
+    inputs = [rng.standard_normal(shape, "float32") for shape in ((130, 33), (33, 75))]
+    d2ltvm.check(d2ltvm.build(cut), inputs, np.matmul, terms=2 * 33)
 
 
 def unbound():

@@ -4,6 +4,11 @@ TVM generates the source. What WGSL cannot say is adapted before, in the spirit 
 named: `blockIdx.z`, which TVM's generator keeps for itself, is fused with `blockIdx.y`; vectors of
 more than four elements become several; shared memory is of one kind. A fetch that is asynchronous
 on CUDA goes through registers. Accesses of 16 bytes to storage become four of 4 bytes, by TVM.
+
+An array of a thread can be in registers only where its indices are known when the shader is
+compiled. CUDA's compiler unrolls loops until they are. WGSL cannot ask for that, and a browser adds
+checks to a loop that keep a driver from it. So each loop that indexes such an array is unrolled
+here, and each access to such an array has a number for an index.
 """
 
 import functools
@@ -19,7 +24,7 @@ import tvm_ffi
 
 from d2ltvm.compiler import cache
 from d2ltvm.compiler.ir import find
-from d2ltvm.compiler.launches import Param
+from d2ltvm.compiler.launches import Lowered, Param
 from d2ltvm.compiler.lowering import as_module, lower
 
 # What every device with WebGPU has. Source: W3C, WebGPU, section 3.6.2, "Limits".
@@ -31,6 +36,11 @@ MAX_BINDING = 2**27  # bytes of a storage buffer that a shader sees
 MAX_BUFFERS = 8
 
 DTYPES = ("float32", "int32", "uint32")
+
+# Loops that index an array of a thread are unrolled, up to this many steps; of others none by
+# itself: a depth of -1 is never reached.
+UNROLL = {"unroll_local_access": True, "auto_max_extent": 64, "auto_max_depth": -1}
+LONGEST = 2**16  # bytes of a source
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,8 @@ def _compile(mod: Any) -> Shader:
     for adapt in (_without_block_z, _short_vectors, _one_shared_memory):
         main, what = adapt(main)
         adapted += what
-    lowered = lower(tvm.IRModule({"main": main}), _target())
+    lowered, what = _lowered(main)
+    adapted += what
     if len(lowered.launches) != 1 or lowered.temporaries:
         raise ValueError(
             f"the schedule makes {len(lowered.launches)} kernels; expected one, with all its "
@@ -132,6 +143,42 @@ def _compile(mod: Any) -> Shader:
     )
     check_limits(shader)
     return shader
+
+
+def _lowered(main: Any) -> tuple[Lowered, list[str]]:
+    """The function's WGSL. Where it is too long, outer loops are unrolled by fewer steps."""
+    most = steps = max((int(loop.extent) for loop in _outer_unrolled(main)), default=1)
+    config = {"tirx.UnrollLoop": UNROLL}
+    while True:
+        lowered = lower(tvm.IRModule({"main": _at_most(main, steps)}), _target(), config)
+        if len(lowered.source) <= LONGEST or steps == 1:
+            break
+        steps //= 2
+    if steps == most:
+        return lowered, []
+    how = f"unrolled {steps} at a time" if steps > 1 else "not unrolled"
+    return lowered, [f"a loop of {most} steps is {how}, which keeps the shader short"]
+
+
+def _outer_unrolled(main: Any) -> list[Any]:
+    """The unrolled loops of a function that have loops inside."""
+    return [
+        loop
+        for loop in find(main.body, "For")
+        if loop.kind == tvm.tirx.ForKind.UNROLLED and find(loop.body, "For")
+    ]
+
+
+def _at_most(main: Any, steps: int) -> Any:
+    """The function with outer unrolled loops in pieces of so many steps, or of a divisor."""
+    long = {hash(loop.loop_var) for loop in _outer_unrolled(main) if int(loop.extent) > steps}
+
+    def cut(loop: Any) -> Any:
+        if hash(loop.loop_var) not in long:
+            return loop
+        return _cut(loop, math.gcd(int(loop.extent), steps), loop.kind, tvm.tirx.ForKind.SERIAL)
+
+    return _mapped(main, cut) if long else main
 
 
 def _target() -> Any:
@@ -197,10 +244,8 @@ def _short_vectors(main: Any) -> tuple[Any, list[str]]:
         if loop.kind != vectorized or int(loop.extent) <= 4:
             return loop
         width = next((w for w in (4, 3, 2) if int(loop.extent) % w == 0), 1)
-        step, lane = (tvm.ir.Var(f"{loop.loop_var.name}_{k}", loop.loop_var.ty) for k in (0, 1))
-        body = _substituted(loop.body, {loop.loop_var: step * width + lane})
-        inner = _loop(lane, width, body, vectorized if width > 1 else tvm.tirx.ForKind.SERIAL)
-        return _loop(step, int(loop.extent) // width, inner, tvm.tirx.ForKind.UNROLLED)
+        inner = vectorized if width > 1 else tvm.tirx.ForKind.SERIAL
+        return _cut(loop, width, inner, tvm.tirx.ForKind.UNROLLED)
 
     said = f"vectors of {max(lengths)} elements are several of at most 4"
     return _mapped(main, cut), [said]
@@ -238,6 +283,13 @@ def _mapped(main: Any, change: Any) -> Any:
 
 def _substituted(body: Any, values: dict[Any, Any]) -> Any:
     return tvm_ffi.structural_map(body, (tvm.ir.Var, lambda var: values.get(var, var)))
+
+
+def _cut(loop: Any, size: int, inner: Any, outer: Any) -> Any:
+    """A loop as one of one kind over pieces of a size, which are loops of another kind."""
+    piece, step = (tvm.ir.Var(f"{loop.loop_var.name}_{k}", loop.loop_var.ty) for k in (0, 1))
+    body = _substituted(loop.body, {loop.loop_var: piece * size + step})
+    return _loop(piece, int(loop.extent) // size, _loop(step, size, body, inner), outer)
 
 
 def _loop(var: Any, extent: Any, body: Any, kind: Any, binding: Any = None) -> Any:
