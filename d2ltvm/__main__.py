@@ -54,7 +54,8 @@ def parser() -> argparse.ArgumentParser:
         help="the scoreboard: each workload, the library, the book's best kernel",
         description="Print the scoreboard: each workload of the book, the library and the book's "
         "best kernel, side by side. What takes a GPU comes from the records where there is none.",
-        epilog="The exit code is 0 unless a record cannot be read.",
+        epilog="The exit code is 0 unless a record cannot be read. On a fleet each line, or each "
+        "part of a set, is measured in a process of its own beside a server of this machine.",
     )
     bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
     bench.add_argument(
@@ -72,6 +73,13 @@ def parser() -> argparse.ArgumentParser:
         default="burst",
         help="of a set: with a rest before each round, without one, or both",
     )
+    bench.add_argument(
+        "--part", metavar="K/N", help="of a set: every N-th case alone, beginning with the K-th"
+    )
+    bench.add_argument(
+        "--only", metavar="NAMES", help="of the scoreboard: these records, with commas between"
+    )
+    _add_fleet(bench)
     bench.set_defaults(module="d2ltvm.bench.scoreboard")
 
     fleet = commands.add_parser(

@@ -9,7 +9,9 @@ import pytest
 import d2ltvm
 from d2ltvm.bench import scoreboard
 
-JSON, TABLE = (argparse.Namespace(json=one, set=None) for one in (True, False))
+JSON, TABLE = (
+    argparse.Namespace(json=one, set=None, only=None, fleet="none") for one in (True, False)
+)
 
 
 @pytest.fixture

@@ -211,5 +211,6 @@ def test_gpus_are_told_with_their_architecture(monkeypatch):
         device_name, compute_version = "NVIDIA H200", "9.0"
 
     monkeypatch.setattr(server.tvm, "cuda", lambda _: Gpu)
-    about = json.loads(server._about("gpu0", "cuda"))
+    about = json.loads(server._about("gpu0", "cuda", "GPU-1", [0, 1]))
     assert (about["device"], about["arch"]) == ("NVIDIA H200", "sm_90")
+    assert (about["gpu"], about["cores"]) == ("GPU-1", [0, 1]) and about["machine"]

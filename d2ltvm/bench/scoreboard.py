@@ -9,9 +9,9 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from d2ltvm.bench import contenders, hopper_layers
 from d2ltvm.bench.contenders import tvm_add
@@ -20,9 +20,12 @@ from d2ltvm.bench.progress import progress
 from d2ltvm.bench.records import Record, measure
 from d2ltvm.bench.run import bench_together
 from d2ltvm.compute.data import bcast_data, get_abc
-from d2ltvm.errors import MissingError
+from d2ltvm.errors import MissingError, shown
 from d2ltvm.figures import bars
 from d2ltvm.schedules import elementwise
+
+if TYPE_CHECKING:
+    from d2ltvm.fleet.measuring import Servers
 
 OURS = "TVM, this book"
 
@@ -200,16 +203,50 @@ def main(options: argparse.Namespace) -> int:
         from d2ltvm.bench import set_bench
 
         return set_bench.main(options)
-    with contextlib.redirect_stdout(sys.stderr):  # of libraries, and notes on what is missing
-        lines, failed = _lines()
+    from d2ltvm.fleet import FleetError, choosing
+
+    try:
+        todo, servers = _chosen(options.only), choosing.choose("cuda", options.fleet)
+        with contextlib.redirect_stdout(sys.stderr):  # of libraries, and notes on what is missing
+            lines, failed = _on_fleet(todo, servers) if servers else _lines(todo)
+    except (FleetError, ValueError) as error:
+        print(f"python -m d2ltvm bench: {error}", file=sys.stderr)
+        return 1
     print(json.dumps(lines, indent=2, allow_nan=False) if options.json else table(lines))
     return failed
 
 
-def _lines() -> tuple[list[dict[str, Any]], int]:
+def name_of(workload: Workload | Race) -> str:
+    """What the option --only calls a workload or a race: the name of its record."""
+    return workload.name if isinstance(workload, Race) else f"scoreboard/{workload.key}"
+
+
+def _chosen(only: str | None) -> list[Workload | Race]:
+    """The workloads and races that --only names, or all of them."""
+    everything: list[Workload | Race] = [*workloads(), *races()]
+    known = {name_of(workload): workload for workload in everything}
+    names = only.split(",") if only else [*known]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"--only is {shown(name)}; expected some of {', '.join(known)}")
+    return [known[name] for name in names]
+
+
+def _on_fleet(
+    todo: Sequence[Workload | Race], servers: "Servers"
+) -> tuple[list[dict[str, Any]], int]:
+    """As `_lines`: what takes a GPU each on a server, and then the rest, on a machine at rest."""
+    from d2ltvm.bench.on_fleet import scoreboard_lines
+
+    on_gpu = [name_of(workload) for workload in todo if workload.device == "cuda"]
+    found = scoreboard_lines(on_gpu, servers) if on_gpu else {}
+    parts = [found.get(name_of(workload)) or _lines([workload]) for workload in todo]
+    return [line for lines, _ in parts for line in lines], max((code for _, code in parts))
+
+
+def _lines(todo: Sequence[Workload | Race]) -> tuple[list[dict[str, Any]], int]:
     """The lines of the scoreboard, and the exit status: 1 where a record could not be read."""
     lines: list[dict[str, Any]] = []
-    todo: list[Workload | Race] = [*workloads(), *races()]
     failed = 0
     for done, workload in enumerate(todo):
         progress(done, len(todo), workload.title)

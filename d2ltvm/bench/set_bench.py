@@ -16,18 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 
 from d2ltvm.bench import libraries
 from d2ltvm.bench.contenders import Array, Run
 from d2ltvm.bench.hopper_layers import BOTH, on_hopper
 from d2ltvm.bench.measurement import Clock, as_clocks, legends
+from d2ltvm.bench.on_fleet import run_parts
 from d2ltvm.bench.progress import progress
 from d2ltvm.bench.records import software
 from d2ltvm.bench.sets import Case, layers, products
 from d2ltvm.bench.timing import Timing, time_together
 from d2ltvm.compiler.verify import WrongResultError, compare
-from d2ltvm.errors import MissingError
+from d2ltvm.errors import MissingError, shown
+from d2ltvm.fleet import FleetError, choosing
+from d2ltvm.fleet.measuring import Servers
 from d2ltvm.hopper.any_layer import Layer, any_layer
 from d2ltvm.system import devices
 
@@ -196,7 +200,7 @@ def run_set(
         kept["cases"][case.title] = {**kept["cases"].get(case.title, {}), **found}
         if "error" not in found:
             kept["cases"][case.title].pop("error", None)
-        _keep(path, kept)
+        _keep(path, kept, case.title)
     show(len(cases), len(cases), "")
     return kept
 
@@ -242,11 +246,15 @@ def _kept(path: Path, device: dict[str, str]) -> dict[str, Any]:
     return kept
 
 
-def _keep(path: Path, kept: Mapping[str, Any]) -> None:
-    """Write a file whole, or not at all."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(kept, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-    partial.replace(path)
+def _keep(path: Path, kept: dict[str, Any], title: str) -> None:
+    """Write a case into a file, whole or not at all; others may write theirs meanwhile."""
+    with filelock.FileLock(f"{path}.lock"):
+        if path.exists():
+            theirs = json.loads(path.read_text())["cases"]
+            kept["cases"] = {**kept["cases"], **theirs, title: kept["cases"][title]}
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        partial.write_text(json.dumps(kept, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        partial.replace(path)
 
 
 def summary(cases: Mapping[str, Any], clock: str) -> str:
@@ -292,15 +300,33 @@ def tuned() -> Setting:
     return Setting(choose=lambda case: tune(case.conv, case.transposed is not False))
 
 
+def part_of(cases: Sequence[Case], part: str | None) -> list[Case]:
+    """Every n-th case, beginning with the k-th, of a part 'k/n'; all of them for None.
+
+    >>> len(part_of(layers()[:9], "2/4")), part_of(layers(), "2/4")[0] == layers()[1]
+    (2, True)
+
+    Raises:
+        ValueError: `part` is none.
+    """
+    number, slash, count = (part or "1/1").partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(f"--part is {shown(part)}; expected such as 1/2, the first of two")
+    return list(cases)[int(number) - 1 :: int(count)]
+
+
 def main(options: argparse.Namespace) -> int:
     """`python -m d2ltvm bench --set …`. Returns the exit status: 1 where a case is wrong."""
     clock: Clock = BOTH if options.clock == "both" else options.clock
     path = Path(options.to or f"bench-{options.set}.json")
-    cases = SETS[options.set]()
     try:
-        devices.need_hopper()
-        kept = run_set(cases, path, clock, tuned() if options.tune else HOPPER)
-    except (MissingError, ValueError) as error:
+        cases = part_of(SETS[options.set](), options.part)
+        if servers := choosing.choose("cuda", options.fleet):
+            kept = on_fleet(options, path, servers)
+        else:
+            devices.need_hopper()
+            kept = run_set(cases, path, clock, tuned() if options.tune else HOPPER)
+    except (FleetError, MissingError, ValueError) as error:
         print(f"python -m d2ltvm bench: {error}", file=sys.stderr)
         return 1
     titles = [case.title for case in cases]
@@ -309,3 +335,18 @@ def main(options: argparse.Namespace) -> int:
     else:
         print(table(kept, titles, clock))
     return int(any("error" in kept["cases"].get(title, {}) for title in titles))
+
+
+def on_fleet(options: argparse.Namespace, path: Path, servers: Servers) -> dict[str, Any]:
+    """What a file holds when each server of a fleet has measured its part of a set into it.
+
+    Raises:
+        FleetError: there is no server of this machine, or not all parts were measured.
+    """
+    others = ["--clock", options.clock, *(["--tune"] if options.tune else [])]
+    found = run_parts(options.set, path, others, servers)
+    lines = [line for ended in found.values() for line in ended.err.strip().splitlines()[-1:]]
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cases": {}}
+    if left := sum(case.title not in kept["cases"] for case in SETS[options.set]()):
+        raise FleetError(f"{left} cases were not measured: {lines[0] if lines else 'no reason'}")
+    return kept

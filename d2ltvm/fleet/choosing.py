@@ -24,7 +24,10 @@ class About:
         name, at: such as 'gpu0', and where it listens.
         kind: 'cpu' or 'cuda'.
         device: what it measures on, for people.
-        arch: of a GPU, such as 'sm_90'; '' of a processor.
+        arch, gpu: of a GPU, such as 'sm_90', and its UUID; '' of a processor.
+        machine: that it is on, the same text for servers of one that runs.
+        cores: its share of that machine's.
+        session: the process there that said so.
     """
 
     name: str
@@ -32,6 +35,10 @@ class About:
     kind: str
     device: str
     arch: str
+    gpu: str
+    machine: str
+    cores: tuple[int, ...]
+    session: int
 
     @property
     def target(self) -> str:
@@ -107,23 +114,33 @@ def ask(servers: Servers, kind: str, limits: Limits = LIMITS) -> About:
     worker = Worker()
     try:
         worker.begin(address, 2 * limits.wait, jobs.about, address, limits)
-        while (message := _said(worker)).kind == "connecting":
+        while (message := said(worker)).kind == "connecting":
             worker.extend(limits.connect)
     finally:
         worker.end()
     if message.kind != "done":
-        why = message.value[1] if message.kind == "failed" else "it does not answer"
-        raise FleetError(f"a server of {address} cannot be asked: {why}")
+        raise cannot_ask(address, message)
     about = About(**message.value)
+    check_kind(about, address, kind)
+    return about
+
+
+def cannot_ask(address: Address, message: Message) -> FleetError:
+    """The error where a server was to say what it is, and something else came of it."""
+    why = message.value[1] if message.kind == "failed" else "it does not answer"
+    return FleetError(f"a server of {address} cannot be asked: {why}")
+
+
+def check_kind(about: About, address: Address, kind: str) -> None:
+    """A FleetError unless a server measures what is built for a kind of target."""
     if about.kind != KINDS[kind]:
         raise FleetError(
             f"the server {about.name} of {address} measures on a {about.kind}; expected one for "
             f"{kind}, a {KINDS[kind]}"
         )
-    return about
 
 
-def _said(worker: Worker) -> Message:
+def said(worker: Worker) -> Message:
     """What a worker says next that somebody waits for."""
     while True:
         for _, _, message in messages([worker]):

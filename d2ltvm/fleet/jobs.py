@@ -6,7 +6,7 @@ import os
 import pickle
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +85,18 @@ class LostError(RuntimeError):
     """The server is gone, or does not answer any more."""
 
 
-def about(tell: Tell, address: Address, limits: Limits) -> dict[str, str]:
-    """What a server says of itself: `name`, `at`, `kind`, `device` and `arch`."""
+def about(tell: Tell, address: Address, limits: Limits) -> dict[str, Any]:
+    """What a server says of itself, for a `choosing.About`."""
     with _Session(tell, address, limits) as session:
-        return {name: session.server[name] for name in ("name", "at", "kind", "device", "arch")}
+        return session.itself()
+
+
+def hold(tell: Tell, address: Address, limits: Limits) -> None:
+    """Keep a server from all others until this process is ended."""
+    with _Session(tell, address, replace(limits, run=0)) as session:  # 0: without a limit
+        tell("held", session.itself())
+        while True:
+            time.sleep(3600)
 
 
 def build(tell: Tell, mod: Any, target: Any, path: str) -> tuple[Sequence[Param], float]:
@@ -217,6 +225,11 @@ class _Session:
             )
         self.tell("serving", self.server["at"])
         return self
+
+    def itself(self) -> dict[str, Any]:
+        """What the server says of itself, without its versions."""
+        found = {name: value for name, value in self.server.items() if name != "versions"}
+        return {**found, "cores": tuple(found["cores"])}
 
     def device(self) -> Any:
         """The one device that the server has."""

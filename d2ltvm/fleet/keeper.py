@@ -195,7 +195,7 @@ def _serve(
     if device.kind == "cpu":
         os.sched_setaffinity(0, cores)
         os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(len(cores))
-    server.serve(sock, device.name, device.kind, device.gpu, key, at)
+    server.serve(sock, device.name, device.kind, device.gpu, key, at, cores)
 
 
 def _listening(host: str, port: int) -> socket.socket:

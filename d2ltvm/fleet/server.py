@@ -13,7 +13,8 @@ import multiprocessing
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -49,7 +50,13 @@ def track(sock: socket.socket) -> None:
 
 
 def serve(
-    sock: socket.socket, name: str, kind: str, gpu: str, key: str, tracker_at: tuple[str, int]
+    sock: socket.socket,
+    name: str,
+    kind: str,
+    gpu: str,
+    key: str,
+    tracker_at: tuple[str, int],
+    cores: Sequence[int] = (),
 ) -> None:
     """Be a server: TVM's, on a socket that listens, with what the fleet asks of it.
 
@@ -60,6 +67,7 @@ def serve(
         gpu: its GPU's UUID, '' for a processor.
         key: what it is asked for by, at the tracker.
         tracker_at: the tracker's address and port.
+        cores: its share of the machine's; none given, all that it may use.
 
     Raises:
         SystemExit: a session had to be killed.
@@ -67,7 +75,7 @@ def serve(
     """
     if kind == "cuda":
         toolchain.load_cuda_runtime()
-    told = functools.partial(_about, name, kind)
+    told = functools.partial(_about, name, kind, gpu, cores or sorted(os.sched_getaffinity(0)))
     tvm_ffi.register_global_func(ABOUT, told, override=True)
     sampler = nvml.Sampler(gpu)
     tvm_ffi.register_global_func(WATCH, sampler.start, override=True)
@@ -94,11 +102,21 @@ def alone(serving: Callable[..., None]) -> Callable[..., None]:
     return served
 
 
-def _about(name: str, kind: str) -> str:
-    """What a server says of itself, as JSON."""
+def machine() -> str:
+    """What tells machines apart: the number of the system's start, and of its list of processes."""
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{start} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _about(name: str, kind: str, gpu: str, cores: Sequence[int]) -> str:
+    """What a server says of itself, as JSON; asked by a client, in the process of its session."""
     there, arch = devices.describe_processor()["name"], ""
     if kind == "cuda":
         there = tvm.cuda(0).device_name
         arch = "sm_" + tvm.cuda(0).compute_version.replace(".", "")
-    found = {"name": name, "kind": kind, "device": there, "arch": arch, "versions": versions()}
-    return json.dumps(found)
+    found = {"name": name, "kind": kind, "device": there, "arch": arch, "gpu": gpu}
+    place = {"machine": machine(), "cores": list(cores), "session": os.getpid()}
+    return json.dumps({**found, **place, "versions": versions()})
