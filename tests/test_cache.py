@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from d2ltvm import schedules
 from d2ltvm.__main__ import main
+from d2ltvm.analysis import sass_interpreter, traffic
 from d2ltvm.compiler import cache, cubin, nvrtc
 
 
@@ -195,3 +197,16 @@ def test_another_disassembler_is_asked_anew(monkeypatch, tmp_path):
     assert cubin.disassemble(b"\x7fELF") == "one\n"
     program.write_text("#!/bin/sh\necho another\n")
     assert cubin.disassemble(b"\x7fELF") == "another\n"
+
+
+def test_machine_code_is_followed_once_and_anew_where_the_package_has_changed(monkeypatch):
+    sch = schedules.one_thread_each(64)
+    counted = traffic.traffic(sch, "sm_90")
+    monkeypatch.setattr(sass_interpreter.Machine, "run", lambda *_: never())
+    assert traffic.traffic(sch, "sm_90") == counted
+    for other, arch in ((sch, "sm_80"), (schedules.one_thread_each(128), "sm_90")):
+        with pytest.raises(AssertionError):
+            traffic.traffic(other, arch)
+    monkeypatch.setattr(cache, "text_of", lambda *_: "changed")
+    with pytest.raises(AssertionError):
+        traffic.traffic(sch, "sm_90")

@@ -94,6 +94,14 @@ def test_asynchronous_copies_are_made_where_the_architecture_has_them():
     assert "cp_async" not in d2ltvm.build(padded(256, 256, 64), "sm_90").code
 
 
+def test_the_pass_that_is_left_out_changes_no_asynchronous_copy(monkeypatch):
+    kernels = [STEPS["pipelined"](256, 256, 64), schedules.conv_split(64, 32, 14, 3, 1, 1)]
+    without = [d2ltvm.build(sch, "sm_90").source for sch in kernels]
+    monkeypatch.setattr(lowering, "NOT_FOR_GPUS", [])
+    assert all("cp_async" in source for source in without)
+    assert [d2ltvm.build(sch, "sm_90").source for sch in kernels] == without
+
+
 def test_dynamic_shared_memory_is_seen_and_turned_static_for_opencl():
     sch = STEPS["pipelined"](256, 256, 64)
     (launch,) = d2ltvm.build(sch, "sm_90").launches

@@ -10,12 +10,13 @@ import operator
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from d2ltvm.analysis import sass
-from d2ltvm.analysis.coalescing import BANKS, LINE, WARP, WORD, Array, sectors
+from d2ltvm.analysis.coalescing import LINE, WARP, Array, sectors
 from d2ltvm.analysis.sass import Instruction
 from d2ltvm.compiler.launches import Launch
 
@@ -24,12 +25,39 @@ U32, U64, S64 = np.uint32, np.uint64, np.int64
 PARAMETERS = {"sm_7": 0x160, "sm_8": 0x160, "sm_9": 0x210}
 Names = list[str]  # registers, predicates and other operands
 Found = dict[str, Array]  # results by register or predicate
-Place = list[tuple[str, bool, int | None]]  # an address: see `_place`
+Part = tuple[str, bool, int]  # of an address: a register, whether it has 64 bits, and its factor
 
 TENSOR = 2**40  # bytes from one tensor's made-up address to the next one's
 # An instruction takes about as long as its work on 5,000 lanes. What is done at most is a matter of
 # seconds: 200,000 instructions of a block.
 STEP, MOST_WORK = 5000, 10**9
+
+
+class Place(NamedTuple):
+    """The address in an operand: registers, and a constant offset in bytes."""
+
+    registers: tuple[Part, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the registers of an address add up to in each lane.
+
+    Attributes:
+        least, most: among the active lanes.
+        relative: what each lane has beyond `least`; 0 in lanes that are not active.
+        number: of `relative`, which equal ones share.
+    """
+
+    least: int
+    most: int
+    relative: Array
+    number: int
+
+    def first(self, shift: int, active: Array) -> Array:
+        """First bytes where the least lane's is `shift`; 0 in lanes that are not active."""
+        return np.where(active, self.relative + shift, 0)
 
 
 class Machine:
@@ -54,7 +82,10 @@ class Machine:
         self.steps = [(_compiled(i), i.reads(), i.writes()) for i in instructions]
         self.memory = {
             k: (
-                list(zip(sass.MEMORY[i.name], map(_place, i.places), strict=True)),
+                [
+                    (*access, _place(place))
+                    for access, place in zip(sass.MEMORY[i.name], i.places, strict=True)
+                ],
                 i.address_reads(),
             )
             for k, i in enumerate(instructions)
@@ -83,6 +114,11 @@ class Machine:
         self.predicates: Found = {}
         self.unknown: Found = {}  # lanes in which a register holds data, by register
         self.requests: dict[Any, list[Any]] = defaultdict(lambda: [0, None, None, None])
+        # What a loop, or code that is unrolled, asks for again; see `_base`, `_number`, `_slower`.
+        self.bases: dict[tuple[Part, ...], tuple[Array, list[Array | None], Base]] = {}
+        self.numbers: dict[tuple[Any, bytes], int] = {}
+        self.numbered: tuple[Array | None, int] = (None, 0)
+        self.slower: dict[tuple[int, ...], Array] = {}
 
     def run(self, most: int = MOST_WORK) -> list[tuple[Any, ...]]:
         """Run to the end.
@@ -99,26 +135,27 @@ class Machine:
         Raises:
             NotImplementedError: an address depends on data, or it is too much work.
         """
-        where, alive = np.zeros(len(self.alive), np.int64), self.alive.copy()
+        where = np.zeros(len(self.alive), np.int64)
         k: int | None = 0  # where all threads are that have not ended; None while they are apart
         while self.work <= most:
-            self.work += STEP + len(alive)
-            if not alive.any():
-                return self._found()
-            at = int(where[alive].min()) if k is None else k
-            here = alive & (where == at) if k is None else alive
+            self.work += STEP + len(where)
+            at = int(where[self.alive].min()) if k is None else k
+            here = self.alive & (where == at) if k is None else self.alive
             jumps, ends = self._step(at, here)
-            alive = alive & ~ends
+            if ends is not self.nobody:
+                self.alive = self.alive & ~ends
+                if not self.alive.any():
+                    return self._found()
             if k is None or jumps.any():
                 if k is not None:
                     where[:] = at
                 where[here] = at + 1
                 where[jumps] = self.jump.get(at, at + 1)
-                rest = where[alive]
-                k = int(rest[0]) if len(rest) and (rest == rest[0]).all() else None
+                rest = where[self.alive]
+                k = int(rest[0]) if (rest == rest[0]).all() else None
             else:
                 k = at + 1
-        steps = self.work // (STEP + len(alive))
+        steps = self.work // (STEP + len(where))
         raise NotImplementedError(
             f"{self.name} has not ended after {steps:,} instructions of its machine code; "
             "without an architecture, accesses are counted as they are written"
@@ -153,7 +190,7 @@ class Machine:
             kept = self.predicates if "P" in name else self.registers
             if name in results:
                 value, old = results[name], kept.get(name)
-                if old is not None and not active.all():
+                if old is not None and active is not self.alive:
                     value = np.where(active, value, old)
                 kept[name] = value
             if tainted or name not in results or name in self.unknown:
@@ -163,8 +200,10 @@ class Machine:
                 self._taint(name, taint, active)
 
     def _taint(self, name: str, taint: Array, active: Array) -> None:
-        lanes = taint | (self.unknown.get(name, False) & ~active)
-        if np.any(lanes):
+        lanes = taint
+        if active is not self.alive and name in self.unknown:
+            lanes = taint | (self.unknown[name] & ~active)
+        if lanes.any():
             self.unknown[name] = lanes
         else:
             self.unknown.pop(name, None)
@@ -180,41 +219,66 @@ class Machine:
     def _request(self, k: int, instruction: Instruction, active: Array) -> None:
         if not active.any():
             return
-        accesses, reads = self.memory[k]
+        places, reads = self.memory[k]
         self._check(instruction, reads, active)
         found = [
             (scope, kind, *self._first(scope, place, instruction, active))
-            for (scope, kind), place in accesses
+            for scope, kind, place in places
         ]
-        slower = self._slower(instruction, found, active)
-        for scope, kind, tensor, first in found:
+        lanes = self._number(active)
+        slower = self._slower(instruction, found, active, lanes)
+        for scope, kind, tensor, base, shift in found:
             more = slower if scope == "shared" else 0
             key = (scope, kind, tensor, instruction.width)
-            entry = self.requests[(*key, first.tobytes(), active.tobytes(), _bytes(more))]
+            entry = self.requests[(*key, base.number, shift, lanes, _bytes(more))]
             entry[0] += 1
             if entry[1] is None:
+                first = base.first(shift, active)
                 entry[1:] = first.reshape(-1, WARP), active.reshape(-1, WARP), more
         for name in self.steps[k][2]:
             self._taint(name, active, active)  # what it loads is data
 
     def _first(
         self, scope: str, place: Place, instruction: Instruction, active: Array
-    ) -> tuple[int | None, Array]:
-        """The number of the tensor, and each lane's first byte in it, from a whole line on."""
-        first, tensor = self._address(place), None
+    ) -> tuple[int | None, Base, int]:
+        """The number of the tensor, the lanes' addresses, and where in a line the least begins."""
+        base, tensor = self._base(place.registers, active), None
+        least, most = base.least + place.offset, base.most + place.offset
         if scope == "global":
-            tensor = int(first[active.argmax()]) // TENSOR - 1
-            first = first - (tensor + 1) * TENSOR
-            inside = (first[active] >= 0) & (first[active] < TENSOR)
-            if not (inside.all() and 0 <= tensor < len(self.arguments)):
+            tensor = least // TENSOR - 1
+            if not (most // TENSOR - 1 == tensor and 0 <= tensor < len(self.arguments)):
                 raise NotImplementedError(
                     f"{instruction.opcode} at {instruction.address:#x} leaves its tensor"
                 )
-        first = np.where(active, first, 0)
-        first -= np.min(first, where=active, initial=2**62) // (WORD * BANKS) * (WORD * BANKS)
-        return tensor, np.where(active, first, 0)
+        return tensor, base, least % LINE
 
-    def _slower(self, instruction: Instruction, found: list[Any], active: Array) -> Array | int:
+    def _base(self, registers: tuple[Part, ...], active: Array) -> Base:
+        """What registers add up to. Unrolled code asks for the same ones, with many offsets."""
+        arrays = [self.registers.get(name) for name, _, _ in registers]
+        arrays += [self.registers.get(_next(name)) for name, wide, _ in registers if wide]
+        kept = self.bases.get(registers)
+        if kept and kept[0] is active and all(map(operator.is_, kept[1], arrays)):
+            return kept[2]
+        total = np.zeros(len(self.zero), S64)
+        for name, wide, factor in registers:
+            total += (self._wide(name) if wide else self.value(name)).astype(S64) * factor
+        some = total[active]
+        least, most = int(some.min()), int(some.max())
+        relative = np.where(active, total - least, 0)
+        base = Base(least, most, relative, self._number(relative))
+        self.bases[registers] = (active, arrays, base)
+        return base
+
+    def _number(self, array: Array) -> int:
+        """A number that arrays share only if they are equal, and of one type."""
+        if self.numbered[0] is not array:
+            key = (array.dtype, array.tobytes())
+            self.numbered = (array, self.numbers.setdefault(key, len(self.numbers)))
+        return self.numbered[1]
+
+    def _slower(
+        self, instruction: Instruction, found: list[Any], active: Array, lanes: int
+    ) -> Array | int:
         """Wavefronts that cp.async needs beside those of its store, in each warp; 0 for others.
 
         A copy that goes through the L1 cache takes one for each line after the first. No document
@@ -222,21 +286,13 @@ class Machine:
         """
         if len(found) < 2 or "BYPASS" in instruction.parts:
             return 0
-        first = next(first for scope, _, _, first in found if scope == "global")
-        lanes = (-1, WARP)
-        lines = sectors(first.reshape(lanes), active.reshape(lanes), instruction.width, LINE)
-        return np.maximum(lines - 1, 0)
-
-    def _address(self, place: Place) -> Array:
-        total = np.zeros(len(self.alive), S64)
-        for name, wide, factor in place:
-            if factor is None:
-                total += int(name, 0)
-            elif wide:
-                total += self._wide(name).astype(S64)
-            else:
-                total += self.value(name).astype(S64) * factor
-        return total
+        base, shift = next(where for scope, _, _, *where in found if scope == "global")
+        key = (base.number, shift, lanes, instruction.width)
+        if key not in self.slower:
+            first = base.first(shift, active).reshape(-1, WARP)
+            lines = sectors(first, active.reshape(-1, WARP), instruction.width, LINE)
+            self.slower[key] = np.maximum(lines - 1, 0)
+        return self.slower[key]
 
     def value(self, operand: str) -> Array:
         """An operand's 32 bits in each thread."""
@@ -269,11 +325,8 @@ class Machine:
         operand = operand.removesuffix(".reuse")
         if operand in ("RZ", "URZ"):
             return self.zero.astype(U64)
-        if match := re.fullmatch(r"(U?R)(\d+)(?:\.64)?", operand):
-            low, high = (
-                self.value(match[1] + match[2]),
-                self.value(f"{match[1]}{int(match[2]) + 1}"),
-            )
+        if match := re.fullmatch(r"(U?R\d+)(?:\.64)?", operand):
+            low, high = self.value(match[1]), self.value(_next(match[1]))
         elif operand.startswith("c["):
             at = int(operand[operand.rindex("[") + 1 : -1], 0)
             low, high = self._constant(operand), self._constant(f"c[0x0][{at + 4:#x}]")
@@ -294,17 +347,23 @@ def _bytes(value: Array | int) -> bytes:
 
 
 def _place(operand: str) -> Place:
-    """The address in an operand: (register or number, whether it has 64 bits, factor)."""
+    """The address in an operand such as [R2.64+UR4+-0x10] or [R7.X4+0x100]."""
     text = operand[operand.rindex("[") + 1 : operand.rindex("]")]
-    parts: Place = []
+    registers, offset = [], 0
     for part in text.split("+"):
         name, _, suffix = part.partition(".")
         if not name.startswith(("R", "UR")):
-            parts.append((part, False, None))
+            offset += int(name, 0)
             continue
         wide = suffix == "64" or (name.startswith("UR") and ".64" in text)
-        parts.append((name, wide, int(suffix[1:]) if suffix.startswith("X") else 1))
-    return parts
+        registers.append((name, wide, int(suffix[1:]) if suffix.startswith("X") else 1))
+    return Place(tuple(registers), offset)
+
+
+def _next(register: str) -> str:
+    """The register after one, with which it makes 64 bits."""
+    number = register.lstrip("UR")
+    return f"{register.removesuffix(number)}{int(number) + 1}" if number.isdigit() else register
 
 
 def _signed(value: Array) -> Array:
@@ -340,10 +399,9 @@ def _named(results: Names, value: Array, carry: Array | None = None) -> Found:
 
 
 def _pair(name: str, value: Array) -> Found:
-    number = name.lstrip("UR")
     return {
         name: (value & U64(0xFFFFFFFF)).astype(U32),
-        f"{name.removesuffix(number)}{int(number) + 1}": (value >> U64(32)).astype(U32),
+        _next(name): (value >> U64(32)).astype(U32),
     }
 
 

@@ -5,9 +5,11 @@ warp's 32 lanes make one request for each load or store. What each request costs
 lanes' addresses, and these from the index expressions of the kernel in hand.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy as np
 from d2ltvm.analysis import accesses, coalescing, sass, sass_interpreter
 from d2ltvm.analysis.accesses import Site, Walk
 from d2ltvm.analysis.coalescing import Array, Launched
-from d2ltvm.compiler import cubin, lowering
+from d2ltvm.compiler import cache, cubin, lowering
 from d2ltvm.compiler.launches import Lowered
 from d2ltvm.errors import is_integer, shown
 from d2ltvm.system import devices
@@ -159,11 +161,22 @@ def compiled(lowered: Lowered, arch: str, code: bytes | None = None) -> Table:
     if len(lowered.launches) != 1:
         names = ", ".join(launch.name for launch in lowered.launches)
         raise NotImplementedError(f"machine code of several kernels: {names}")
+    code = code or cubin.compile_cubin(lowered.source, arch)
+    ours = cache.text_of(Path(__file__).parents[1], "analysis/*.py", "compiler/*.py")
+    key = ("traffic", ours, cache.package_versions("numpy"))
+    rows = cache.remember(
+        lambda: json.dumps(_interpreted(lowered, arch, code)).encode(),
+        *(*key, arch, lowered.launches, lowered.source, code),
+    )
+    return _table({tuple(site): counts for site, counts in json.loads(rows)}, lowered)
+
+
+def _interpreted(lowered: Lowered, arch: str, code: bytes) -> list[tuple[Key, list[int]]]:
+    """What the machine code of a cubin does, by tensor, scope, kind and width."""
     (launch,), (launched,) = lowered.launches, _launched(lowered)
     _refuse_what_takes_too_long(launched)
     blocks, often = launched.block_classes()
-    text = cubin.disassemble(code or cubin.compile_cubin(lowered.source, arch))
-    needed = sass.needed(sass.parse(text))
+    needed = sass.needed(sass.parse(cubin.disassemble(code)))
     found: Counts = {}
     step, left = max(1, MOST_LANES // math.prod(launch.block)), sass_interpreter.MOST_WORK
     for k in range(0, len(blocks), step):
@@ -174,7 +187,7 @@ def compiled(lowered: Lowered, arch: str, code: bytes | None = None) -> Table:
             times = count * np.repeat(often[k : k + step], len(first) // len(blocks[k : k + step]))
             _count(found, site, first, active, times, more)
         left -= some.work
-    return _table(found, lowered)
+    return [(key, [int(count) for count in counts]) for key, counts in found.items()]
 
 
 def _refuse_what_takes_too_long(launched: Launched) -> None:

@@ -1,10 +1,11 @@
-"""Cubins and disassemblies on disk, so that no kernel is compiled twice on one machine.
+"""What compiling and counting found, on disk, so that nothing of it is done twice on a machine.
 
-An entry is found by a hash of everything that it follows from: a source, an architecture, options,
-and the versions of the tools. So it is never out of date, only unused; when the folder grows beyond
-`LIMIT`, what was not used for longest goes. The folder is the user's cache folder, or that of the
-variable D2LTVM_CACHE_DIR; where the variable is empty there is no cache. What goes wrong with a
-disk costs time and nothing else.
+Cubins, disassemblies, shaders, and what machine code does to memory. An entry is found by a hash of
+everything that it follows from: a source, an architecture, options, the versions of the tools, and
+the text of the package's modules where they work something out. So it is never out of date, only
+unused; when the folder grows beyond `LIMIT`, what was not used for longest goes. The folder is the
+user's cache folder, or that of the variable D2LTVM_CACHE_DIR; where the variable is empty there is
+no cache. What goes wrong with a disk costs time and nothing else.
 """
 
 import argparse
@@ -77,6 +78,13 @@ def file_identity(path: Path) -> tuple[str, int, int]:
     """A file's path, size and time of change: other ones than before say that it was replaced."""
     about = path.stat()
     return str(path.resolve()), about.st_size, about.st_mtime_ns
+
+
+@functools.cache
+def text_of(folder: Path, *patterns: str) -> str:
+    """The text of a folder's modules: what a result follows from beside its inputs."""
+    paths = (path for pattern in patterns for path in sorted(folder.glob(pattern)))
+    return "".join(path.read_text() for path in paths)
 
 
 @functools.cache

@@ -59,7 +59,10 @@ def lower(
         options["tirx.disable_storage_rewrite"] = True
     config = {**options, **(config or {})}
     capture = _AfterSplit()
-    with tvm.transform.PassContext(config=config, instruments=[capture]):
+    context = tvm.transform.PassContext(
+        config=config, instruments=[capture], disabled_pass=NOT_FOR_GPUS
+    )
+    with context:
         try:
             executable = tvm.compile(mod, target=target, tir_pipeline=PIPELINE if warp else "s_tir")
         except Exception as error:
@@ -144,6 +147,9 @@ def _lower_tile_kernel(mod: Any, target: Any, config: dict[str, Any]) -> Lowered
     return Lowered(executable, parameters(mod), *_checked(capture.mod, target), maps)
 
 
+# Where asynchronous copies are allowed, it looks for those that Hexagon's DMA engine could make. In a
+# GPU's kernel it changes nothing, and it takes most of the time of lowering.
+NOT_FOR_GPUS = ["s_tir.LowerAsyncDMA"]
 PIPELINE = "d2ltvm"  # TVM's, with the pass below in place of its LowerWarpMemory
 
 

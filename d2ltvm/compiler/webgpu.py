@@ -11,7 +11,6 @@ checks to a loop that keep a driver from it. So each loop that indexes such an a
 here, and each access to such an array has a number for an index.
 """
 
-import functools
 import json
 import math
 import re
@@ -106,14 +105,13 @@ def wgsl(sch: Any) -> Shader:
     """
     mod = as_module(sch)
     versions = cache.package_versions("apache-tvm", "apache-tvm-ffi")
-    key = ("wgsl", versions, _own_text(), mod.script(show_meta=True))
+    key = (
+        "wgsl",
+        versions,
+        cache.text_of(Path(__file__).parent, "*.py"),
+        mod.script(show_meta=True),
+    )
     return _read(cache.remember(lambda: _write(_compile(mod)), *key))
-
-
-@functools.cache
-def _own_text() -> str:
-    """What a shader follows from beside the schedule and TVM: the modules here."""
-    return "".join(path.read_text() for path in sorted(Path(__file__).parent.glob("*.py")))
 
 
 def _compile(mod: Any) -> Shader:

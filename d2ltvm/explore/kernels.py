@@ -4,7 +4,6 @@ A page has only what a card shows before anything runs. The shaders of a kernel 
 their own, which the page loads when the reader asks for it: `book/_static/kernels/NAME.js`.
 """
 
-import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -96,7 +95,8 @@ def launch(shader: Shader) -> dict[str, Any]:
 
 def stored(name: str) -> str:
     """What `launches` tells, as JSON; from the cache where it can be."""
-    key = ("page kernel", name, _sources(), cache.package_versions("apache-tvm", "apache-tvm-ffi"))
+    versions = cache.package_versions("apache-tvm", "apache-tvm-ffi")
+    key = ("page kernel", name, cache.text_of(PACKAGE, *SOURCES), versions)
     return cache.remember(lambda: _json(launches(name)).encode(), *key).decode()
 
 
@@ -208,10 +208,3 @@ def _speed(record: Record, at: Recorded, operation: Operation, named: dict[str, 
     if record.unit not in scale:
         raise ValueError(f"{at.measurement} is in {record.unit}; expected {', '.join(scale)} or µs")
     return value * scale[record.unit]
-
-
-@functools.cache
-def _sources() -> str:
-    """The text of the modules of SOURCES."""
-    paths = (path for pattern in SOURCES for path in sorted(PACKAGE.glob(pattern)))
-    return "".join(path.read_text() for path in paths)
