@@ -294,7 +294,7 @@ def roofline(
             x = np.geomspace(peak / max(bandwidth.values()), right, 2)
             axes.plot(x, [peak, peak], color="black", linewidth=1.4)
             label = f"{name}: {peak:,.3g} TFLOPS"
-            axes.annotate(label, (right, peak), (-4, 4), textcoords="offset points", ha="right")
+            axes.annotate(label, (right, peak), (-4, 6), textcoords="offset points", ha="right")
         for k, (name, rate) in enumerate(bandwidth.items()):
             x = np.array([left, top / rate])
             colour = style.COLOURS[k]
@@ -305,11 +305,12 @@ def roofline(
             colour = style.COLOURS[(which + 1) % len(style.COLOURS)]
             marker = style.MARKERS[which % len(style.MARKERS)]
             axes.plot(*at, marker, color=colour, markersize=7 if joined else 9)
-            # Below the point, and on the side where there is room.
+            # Below the point: on the side where there is room, or in the middle on a flat roof.
+            on_a_roof = at[1] < 0.9 * at[0] * max(bandwidth.values())
             beside, ha = (9, "left") if at[0] < right / 30 else (-9, "right")
-            if joined:
+            if joined or (on_a_roof and ha == "right"):
                 beside, ha = 0, "center"
-            low = -18 if joined else -14
+            low = -18 if ha == "center" else -14
             axes.annotate(name, at, (beside, low), textcoords="offset points", ha=ha)
         if joined:
             axes.plot(*zip(*points.values(), strict=True), color=style.COLOURS[1], linewidth=1)
