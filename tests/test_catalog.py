@@ -7,11 +7,12 @@ import re
 
 import numpy as np
 import pytest
+import tvm
 from tvm import te
 
 import book
 import d2ltvm
-from d2ltvm import schedules
+from d2ltvm import compute, schedules
 from d2ltvm.compiler import cache, webgpu
 from d2ltvm.compute import conv_batch
 from d2ltvm.explore import cards, catalog, kernels, operations, scripts
@@ -133,24 +134,32 @@ COMPUTED = {
     "transpose": ((5,), np.transpose, 0),
     "add": ((9,), np.add, 1),
     "broadcast": ((6,), np.add, 1),
-    "multiply-add": ((2, 4, 3, 64), lambda a: a * (2 - 0.5**64), 1),
+    "multiply-add": ((2, 4, 3, 64), lambda a: a * (2 - 0.5**64), 3),
     "product": ((4, 5, 6), np.matmul, 7),
     "convolution": ((4, 3, 7, 3, 1, 2), lambda x, k: d2ltvm.conv_reference(x, k, 1, 2), 28),
     "batch": ((3, 4, 5, 6, 3, 1, 2), hwcn, 46),
-}
+    "depthwise": (
+        (2, 3, 5, 3, 1, 2), lambda x, k: compute.depthwise_nhwc_reference(x, k, 1, 2), 10,
+    ),
+    "pooling": ((2, 3, 7, 3, 1, 2), lambda x: compute.pool_nhwc_reference("max", x, 3, 1, 2), 0),
+    "row sum": ((5, 7), lambda x: x.sum(1), 7),
+    "softmax": ((5, 7), compute.softmax_reference, 188),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", operations.OPERATIONS)
 def test_the_page_works_out_what_numpy_does(name):
     size, reference, terms = COMPUTED[name]
-    told = definition(operations.OPERATIONS[name].tensors(*size))
+    operation = operations.OPERATIONS[name]
+    told = operation.definition(**operation.named(size, {}))
     rng = np.random.default_rng(3)
     inputs = [rng.standard_normal(given["shape"]) for given in told["inputs"]]
     want, magnitudes = reference(*inputs), reference(*map(np.abs, inputs))
     indices = [list(map(int, index)) for index in np.ndindex(want.shape)]
     found = ENGINE.call("workedOut", told, [x.ravel().tolist() for x in inputs], indices)
     np.testing.assert_allclose([value for value, _ in found], want.ravel(), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose([m for _, m in found], magnitudes.ravel(), rtol=1e-12)
+    if terms:  # elsewhere nothing is added up
+        np.testing.assert_allclose([m for _, m in found], magnitudes.ravel(), rtol=1e-12)
     assert told["terms"] == terms
 
 
@@ -176,6 +185,13 @@ def test_what_is_not_known_of_a_computation_is_refused():
     A = te.placeholder((4,), name="A")
     with pytest.raises(ValueError, match="expected sums, products and conditions"):
         definition((A, te.compute((4,), lambda i: te.exp(A[i]), name="C")))
+    powers = (A, te.compute((4,), lambda i: tvm.tirx.exp2(A[i]), name="C"))
+    with pytest.raises(ValueError, match="exp2 is in the computation; expected terms"):
+        definition(powers)
+    assert definition(powers, 7)["terms"] == 7
+    k = te.reduce_axis((0, 4), name="k")
+    with pytest.raises(ValueError, match="C reduces by Min; expected a sum or the largest"):
+        definition((A, te.compute((1,), lambda i: te.min(A[k], axis=k), name="C")))
     with pytest.raises(ValueError, match="A is not computed from the others"):
         definition((te.placeholder((4,), name="B"), A))
 

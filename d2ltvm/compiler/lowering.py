@@ -147,8 +147,8 @@ def _lower_tile_kernel(mod: Any, target: Any, config: dict[str, Any]) -> Lowered
     return Lowered(executable, parameters(mod), *_checked(capture.mod, target), maps)
 
 
-# Where asynchronous copies are allowed, it looks for those that Hexagon's DMA engine could make. In a
-# GPU's kernel it changes nothing, and it takes most of the time of lowering.
+# Where asynchronous copies are allowed, it looks for those that Hexagon's DMA engine could make. In
+# a GPU's kernel it changes nothing, and it takes most of the time of lowering.
 NOT_FOR_GPUS = ["s_tir.LowerAsyncDMA"]
 PIPELINE = "d2ltvm"  # TVM's, with the pass below in place of its LowerWarpMemory
 

@@ -69,8 +69,15 @@ CONVOLUTIONS = ((16, 16, 64, 3, 1, 1), (64, 64, 64, 3, 1, 1), (128, 128, 64, 3, 
 BATCHES = ((64, 64, 16, 7, 3, 1, 1), (64, 128, 64, 14, 3, 1, 1))
 TILED_BATCHES = ((128, 128, 8, 4, 3, 1, 1), (128, 128, 64, 14, 3, 1, 1))
 
+DEPTHWISE = ((1, 128, 28, 3, 1, 1), (8, 128, 56, 3, 1, 1), (32, 128, 56, 3, 1, 1))
+POOLINGS = ((1, 64, 56, 3, 1, 2), (4, 64, 112, 3, 1, 2), (16, 64, 112, 3, 1, 2))
+ROWS = ((256, 256), (4096, 1024), (16384, 1024))
+
 FEWER_THREADS = "Blocks of 16 × 16 threads, not 32 × 32: WebGPU guarantees 256."
 SHALLOW = "A round takes {} along k, not 16: WebGPU guarantees 16 KB of shared memory a block."
+SINGLE = "Numbers are float32; the book's are float16, which not every device with WebGPU has"
+FOUR = f"{SINGLE}. 16 bytes are four numbers then."
+TREE = "Threads add up in shared memory: WGSL has no shuffles that every device offers."
 
 
 def _add(legend: str) -> Recorded:
@@ -83,6 +90,10 @@ def _bcast(legend: str) -> Recorded:
 
 def _moved(legend: str) -> Recorded:
     return Recorded("seeing_memory/transpose", legend, 8192)
+
+
+def _rows(measurement: str, legend: str) -> Recorded:
+    return Recorded(f"reductions/{measurement}", legend, "8192 x 8192", (8192, 8192))
 
 
 def _step(legend: str) -> Recorded:
@@ -99,6 +110,8 @@ SEEING = "memory/seeing_memory"
 TRANSPOSE = "memory/transpose"
 PRODUCT = "memory/matmul"
 BEYOND = "memory/matmul_cublas"
+SUMS = "reductions/sums"
+SOFTMAX = "reductions/softmax"
 
 KERNELS = (
     Kernel(
@@ -346,6 +359,58 @@ KERNELS = (
         ),
         note="Groups of 64 threads with 4 × 2 sums a thread: WebGPU guarantees 256 threads and "
         "16 KB of shared memory a block.",
+    ),
+    Kernel(
+        "depthwise_strips", "convolution/depthwise", "Depthwise convolution, by what a thread has",
+        "depthwise_strips", "depthwise", DEPTHWISE,
+        tuple(
+            Variant(
+                label, {"width": width, "strip": (rows, 1), "block": block, "half": False},
+            )
+            for label, width, rows, block in (
+                ("one channel", 1, 1, (1, 7, 32)), ("four channels", 4, 1, (1, 28, 8)),
+                ("four, 2 rows", 4, 2, (1, 28, 8)), ("four, 7 rows", 4, 7, (1, 28, 8)),
+            )
+        ),
+        note=FOUR,
+    ),
+    Kernel(
+        "pool_strips", "convolution/pooling", "Max pooling, by the rows of a thread",
+        "pool_strips", "pooling", POOLINGS,
+        tuple(
+            Variant(label, {"width": 4, "strip": (rows, 1), "block": (1, 28, 8), "half": False})
+            for label, rows in (("one row", 1), ("2 rows", 2), ("4 rows", 4))
+        ),
+        note=FOUR,
+    ),
+    Kernel(
+        "sum_a_thread", SUMS, "Sums of rows, a thread for each", "sum_a_thread", "row sum", ROWS,
+        _one(_rows("sums", "a thread a row"), dtype="float32"), note=f"{SINGLE}.",
+    ),
+    Kernel(
+        "sum_a_block", SUMS, "Sums of rows, a block for each", "sum_a_block", "row sum", ROWS,
+        _one(_rows("sums", "a block a row"), dtype="float32"), against="sum_a_thread",
+        note=f"{SINGLE}. {TREE}",
+    ),
+    Kernel(
+        "sum_wide", SUMS, "Sums of rows, 16 bytes at a time", "sum_wide", "row sum", ROWS,
+        _one(_rows("sums", "16 bytes"), dtype="float32", width=4), against="sum_a_block",
+        note=f"{FOUR} {TREE}",
+    ),
+    Kernel(
+        "softmax_passes", SOFTMAX, "Softmax, three passes", "softmax_passes", "softmax", ROWS,
+        _one(_rows("softmax", "three passes"), dtype="float32", nt=64, width=4),
+        note=f"{FOUR} {TREE}",
+    ),
+    Kernel(
+        "softmax_online", SOFTMAX, "Softmax, two passes", "softmax_online", "softmax", ROWS,
+        _one(_rows("softmax", "two passes"), dtype="float32", nt=64, width=4),
+        against="softmax_passes", note=f"{FOUR} {TREE}",
+    ),
+    Kernel(
+        "softmax_held", SOFTMAX, "Softmax, kept in registers", "softmax_held", "softmax", ROWS,
+        _one(_rows("softmax", "in registers"), dtype="float32", nt=64, width=4),
+        against="softmax_online", note=f"{FOUR} {TREE}",
     ),
     Kernel(
         "hwcn_blocks", "batched/hwcn", "Convolution of a batch, the tutorial's", "hwcn_blocks",

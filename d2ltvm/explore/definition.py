@@ -8,14 +8,15 @@ from tvm import te
 
 from d2ltvm.compute.ops import schedule
 
+REDUCE = 2  # tirx.IterVar.CommReduce, as the axes of blocks have it
 BINARY = {
-    **dict(Add="+", Sub="-", Mul="*", Min="min", Max="max", FloorDiv="//", FloorMod="%"),
+    **dict(Add="+", Sub="-", Mul="*", Div="/", Min="min", Max="max", FloorDiv="//", FloorMod="%"),
     **dict(LT="<", LE="<=", GT=">", GE=">=", EQ="==", NE="!=", And="and", Or="or"),
 }
-ROUNDED = ("+", "-", "*")
+ROUNDED = {"+": 1, "-": 1, "*": 1, "/": 5}  # WGSL's division is off by 2.5 units in the last place
 
 
-def definition(tensors: Sequence[Any]) -> dict[str, Any]:
+def definition(tensors: Sequence[Any], terms: int | None = None) -> dict[str, Any]:
     """A computation as JSON can say it: inputs, stages, and how many roundings an element takes.
 
     >>> (stage,) = definition(d2ltvm.vector_add(8))["stages"]
@@ -24,19 +25,21 @@ def definition(tensors: Sequence[Any]) -> dict[str, Any]:
 
     An expression is a number; `["i", k]`, the index k, where indices of a sum follow on those of
     the element; `["at", t, ...]`, an element of tensor t, where stages follow on inputs;
-    `["if", condition, a, b]`; or an operator with two expressions.
+    `["if", condition, a, b]`; `["exp2", a]`; or an operator with two expressions.
 
     Args:
         tensors: te tensors, inputs before the output, as `d2ltvm.schedule` takes them.
+        terms: how many roundings an element of the output goes through, where that does not follow
+            from the expressions.
 
     Returns:
         `inputs` and `stages`, each with a name and a shape; a stage is the sum of `value` over
-        `reduce`. The last stage is the output. `terms` is how many roundings an element of it goes
-        through at most, in whatever order it is added up.
+        `reduce`, or, where `by` is 'max', the largest. The last stage is the output. `terms` is how
+        many roundings an element of it goes through at most, in whatever order it is added up.
 
     Raises:
         ValueError: the output is not one tensor that is computed from the others, or there is an
-            expression that is not known here.
+            expression that is not known here, or exp2 without `terms`.
     """
     *given, result = tensors
     stages: list[Any] = []
@@ -44,19 +47,17 @@ def definition(tensors: Sequence[Any]) -> dict[str, Any]:
     every = [*given, *stages]
     numbers = {tensor: k for k, tensor in enumerate(every)}
     told = [_stage(tensor, numbers) for tensor in stages]
-    roundings = [0] * len(given)
-    for stage in told:
-        size = math.prod(stage["reduce"])
-        roundings.append(_roundings(stage["value"], roundings) + (size if size > 1 else 0))
     return {
         "inputs": [{"name": t.op.name, "shape": _shape(t)} for t in given],
         "stages": told,
-        "terms": roundings[-1],
+        "terms": _terms(told, len(given)) if terms is None else terms,
     }
 
 
 def plain(tensors: Sequence[Any], threads: int = 64) -> Any:
     """The plainest schedule of a computation that a GPU can run: an element a thread.
+
+    Where the elements of a row follow from sums of the row, as in softmax, it is a row a thread.
 
     >>> sch = plain(d2ltvm.matmul(8, 8, 8))
     >>> [int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_sblock("C"))]
@@ -68,12 +69,17 @@ def plain(tensors: Sequence[Any], threads: int = 64) -> Any:
     """
     sch = schedule(list(tensors))
     *inner, last = [b for b in sch.get_child_blocks(sch.get_sblock("root"))]
-    for block in inner:
+    sums = [b for b in inner if any(axis.iter_type == REDUCE for axis in sch.get(b).iter_vars)]
+    for block in (b for b in inner if b not in sums):
         sch.compute_inline(block)
-    loops = sch.get_loops(last)[: len(tensors[-1].shape)]
+    axes = [[a for a in sch.get(b).iter_vars if a.iter_type != REDUCE] for b in (last, *sums)]
+    loops = sch.get_loops(last)[: min(map(len, axes))]
     block, thread = sch.split(sch.fuse(*loops), [None, threads])
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
+    for block in reversed(sums):
+        sch.compute_at(block, thread)
+        sch.set_scope(block, 0, "local")
     return sch
 
 
@@ -90,13 +96,19 @@ def _visit(tensor: Any, given: Sequence[Any], stages: list[Any]) -> None:
 
 def _stage(tensor: Any, numbers: dict[Any, int]) -> dict[str, Any]:
     op, body = tensor.op, tensor.op.body[0]
-    if reduces := type(body).__name__ == "Reduce":
+    reduces, by = type(body).__name__ == "Reduce", {}
+    if reduces:
+        kind = type(body.combiner.result[0]).__name__
+        if kind not in ("Add", "Max"):
+            raise ValueError(f"{op.name} reduces by {kind}; expected a sum or the largest")
+        by = {"by": "max"} if kind == "Max" else {}
         (body,) = body.source
     axes = {axis.var: k for k, axis in enumerate([*op.axis, *op.reduce_axis])}
     return {
         "name": op.name,
         "shape": _shape(tensor),
         "reduce": [int(axis.dom.extent) for axis in op.reduce_axis] if reduces else [],
+        **by,
         "value": _expression(body, axes, numbers),
     }
 
@@ -118,7 +130,18 @@ def _expression(node: Any, axes: dict[Any, int], numbers: dict[Any, int]) -> Any
             return ["at", numbers[node.args[0]], *of(*node.args[1:])]
         if name == "if_then_else":
             return ["if", *of(*node.args)]
+        if name == "exp2":
+            return ["exp2", *of(*node.args)]
     raise ValueError(f"a {kind} is in the computation; expected sums, products and conditions")
+
+
+def _terms(stages: list[dict[str, Any]], given: int) -> int:
+    """How many roundings an element of the last stage goes through."""
+    roundings = [0] * given
+    for stage in stages:
+        size = 1 if "by" in stage else math.prod(stage["reduce"])
+        roundings.append(_roundings(stage["value"], roundings) + (size if size > 1 else 0))
+    return roundings[-1]
 
 
 def _roundings(value: Any, of: list[int]) -> int:
@@ -127,8 +150,10 @@ def _roundings(value: Any, of: list[int]) -> int:
         return 0
     if value[0] == "at":
         return of[value[1]]
+    if value[0] == "exp2":
+        raise ValueError("exp2 is in the computation; expected terms, how many roundings it has")
     most = max(_roundings(part, of) for part in value[1:])
-    return most + (value[0] in ROUNDED and not _of_indices(value))
+    return most + (0 if _of_indices(value) else ROUNDED.get(value[0], 0))
 
 
 def _of_indices(value: Any) -> bool:

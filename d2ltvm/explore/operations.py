@@ -9,8 +9,11 @@ from typing import Any
 from tvm import te
 
 from d2ltvm.compute.conv_batch import conv_hwcn
-from d2ltvm.compute.convolution import conv, conv_gflop
+from d2ltvm.compute.convolution import conv, conv_gflop, conv_out_size
+from d2ltvm.compute.operators_nhwc import depthwise_nhwc, pool_nhwc
 from d2ltvm.compute.ops import broadcast_add, matmul, vector_add, vector_copy
+from d2ltvm.compute.reductions import row_sum, softmax
+from d2ltvm.explore.definition import definition
 
 Size = tuple[int, ...]
 
@@ -25,7 +28,9 @@ class Operation:
         unit: what its speed is given in: 'GB/s' or 'GFLOPS'.
         flop: how many operations there are, by the sizes.
         moved: how many bytes; each tensor once, where it is None.
-        terms: how many roundings an element takes, where that does not follow from the definition.
+        terms: how many roundings an element takes, by the sizes, where that does not follow from
+            the definition.
+        relative: whether the error is in proportion to the result itself: nothing cancels in it.
         recorded: the sizes behind a place on the x axis of the H200's records.
     """
 
@@ -34,7 +39,8 @@ class Operation:
     unit: str
     flop: Callable[..., float]
     moved: Callable[..., float] | None = None
-    terms: int | None = None
+    terms: Callable[..., int] | None = None
+    relative: bool = False
     recorded: Callable[[Any], Size] = lambda x: (x,)
 
     def named(self, size: Size, options: dict[str, Any]) -> dict[str, Any]:
@@ -49,6 +55,12 @@ class Operation:
         if self.moved:
             return self.moved(**sizes)
         return sum(4 * math.prod(map(int, t.shape)) for t in self.tensors(**sizes))
+
+    def definition(self, **sizes: Any) -> dict[str, Any]:
+        """What it computes, as data, and how far a result may be off."""
+        terms = self.terms(**sizes) if self.terms else None
+        told = definition(self.tensors(**sizes), terms)
+        return {**told, "relative": True} if self.relative else told
 
 
 def transposed(n: int) -> tuple[Any, Any]:
@@ -84,6 +96,28 @@ def images(batch: int, oc: int, ic: int, n: int, k: int, p: int, s: int) -> Sequ
     return conv_hwcn(batch, oc, ic, n, k, p, s)[:3]
 
 
+def depthwise(batch: int, c: int, n: int, k: int, p: int, s: int) -> Sequence[Any]:
+    """A depthwise convolution with the channels last."""
+    return depthwise_nhwc(batch, c, n, k, p, s, "float32")
+
+
+def pooling(batch: int, c: int, n: int, k: int, p: int, s: int) -> Sequence[Any]:
+    """A max pooling with the channels last."""
+    return pool_nhwc("max", batch, c, n, k, p, s, "float32")
+
+
+def row_sums(rows: int, cols: int) -> Sequence[Any]:
+    """Sums of the rows of a matrix."""
+    return row_sum(rows, cols, "float32")
+
+
+def softmax_rows(rows: int, cols: int) -> Sequence[Any]:
+    """Softmax of the rows of a matrix."""
+    return softmax(rows, cols, "float32")
+
+
+ROWS = "{rows:,} rows of {cols:,}"
+
 OPERATIONS = {
     "copy": Operation(lambda n: vector_copy(n), "n = {n:,}", "GB/s", lambda n: 0),
     "every": Operation(
@@ -97,7 +131,8 @@ OPERATIONS = {
         "{blocks:,} blocks of {threads} threads, {steps:,} steps",
         "GFLOPS",
         lambda blocks, threads, chains, steps: 2 * blocks * threads * chains * steps,
-        terms=3,  # a step halves the error so far: two in all, and one of the reference's factor
+        # A step halves the error so far: two in all, and one of the reference's factor.
+        terms=lambda **_: 3,
     ),
     "product": Operation(
         lambda n, m, l: matmul(n, m, l),
@@ -119,5 +154,28 @@ OPERATIONS = {
         "GFLOPS",
         lambda batch, **shape: 1e9 * batch * conv_gflop(**shape),
         recorded=lambda batch: (batch, 512, 256, 14, 3, 1, 1),
+    ),
+    "depthwise": Operation(
+        depthwise,
+        "{batch} images, {c} channels, {n} × {n}",
+        "GB/s",
+        lambda batch, c, n, k, p, s: 2 * k * k * batch * c * conv_out_size(n, k, p, s) ** 2,
+    ),
+    "pooling": Operation(
+        pooling, "{batch} images, {c} channels, {n} × {n}", "GB/s", lambda **shape: 0
+    ),
+    "row sum": Operation(row_sums, ROWS, "GB/s", lambda rows, cols: rows * cols),
+    # A difference, two products, a power and a sum for each element.
+    "softmax": Operation(
+        softmax_rows,
+        ROWS,
+        "GB/s",
+        lambda rows, cols: 5 * rows * cols,
+        # Of numbers from -1 to 1, a power is off by at most 24 roundings: 18 are exp2's own, which
+        # WGSL has as 3 + 2|x| units in the last place, and 6 its exponent's. A result has one of
+        # them, and another in its sum. That has up to five more, each with a product, where it
+        # follows the largest number in four steps. The rest: the sum's own, a division, a product.
+        terms=lambda rows, cols: cols + 7 * 25 + 6,
+        relative=True,
     ),
 }

@@ -140,6 +140,9 @@ PLANTED = {
         "$1 if (v__1 == 0i) { C_ptr[0] = A_ptr[0] + B_ptr[0]; } }",
     ),
     "a term left out": ("matmul_shared", "k_1 < 16i", "k_1 < 15i"),
+    "a pixel left out": ("pool_strips", r"(PaddedX_local\[)3i", "$12i"),
+    "a power": ("softmax_held", r"(e\[0i\] = )", "$11.001f * "),
+    "a thread left out": ("sum_a_block", r"threadIdx.x\) < 4i", "threadIdx.x) < 3i"),
 }
 
 

@@ -58,7 +58,8 @@ export function sampled(got, definition, inputs) {
   for (const place of chosen) {
     const index = indexOf(place, shape);
     const should = value(index);
-    const allowed = definition.terms ? bound(definition.terms, magnitude(index)) : 0;
+    const off = definition.relative ? Math.abs(should) : magnitude(index);
+    const allowed = definition.terms ? bound(definition.terms, off) : 0;
     if (!(Math.abs(got[place] - should) <= allowed)) return { sampled: chosen.length, first: place, should };
   }
   return { sampled: chosen.length, first: -1, should: 0 };
@@ -90,7 +91,8 @@ export async function checked(device, encode, buffers, { definition, plain }) {
     return fetched(device, output);
   };
   const want = await result(launchPlain, false);
-  const magnitudes = definition.terms ? await result(launchPlain, true) : want;
+  const summed = definition.terms && !definition.relative;
+  const magnitudes = summed ? await result(launchPlain, true) : want;
   const got = await result(encode, false);
   const all = compared(got, want, magnitudes, definition.terms);
   const some = sampled(got, definition, inputs);

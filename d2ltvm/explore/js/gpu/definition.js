@@ -2,9 +2,10 @@
 
 /**
  * @typedef {number | any[]} Expression a number; ["i", k], the index k; ["at", tensor, ...indices];
- *   ["if", condition, a, b]; or an operator and two expressions
- * @typedef {{name: string, shape: number[], reduce: number[], value: Expression}} Stage
- * @typedef {{inputs: {name: string, shape: number[]}[], stages: Stage[], terms: number}} Definition
+ *   ["if", condition, a, b]; ["exp2", a]; or an operator and two expressions
+ * @typedef {{name: string, shape: number[], reduce: number[], by?: string, value: Expression}} Stage
+ *   the sum over `reduce`, or by "max" the largest
+ * @typedef {{inputs: {name: string, shape: number[]}[], stages: Stage[], terms: number, relative?: boolean}} Definition
  * @typedef {(index: number[]) => number} Element
  */
 
@@ -29,9 +30,10 @@ function built(definition, inputs, absolute) {
     const value = inputs[k][flat(index, shape)];
     return absolute ? Math.abs(value) : value;
   });
-  for (const { shape, reduce, value } of definition.stages) {
+  for (const { shape, reduce, by, value } of definition.stages) {
     const one = compiled(value, tensors, absolute);
-    tensors.push(reduce.length ? (index) => summed(one, index.slice(0, shape.length), reduce) : one);
+    const all = by === "max" ? largest : summed;
+    tensors.push(reduce.length ? kept((index) => all(one, index.slice(0, shape.length), reduce)) : one);
   }
   return tensors[tensors.length - 1];
 }
@@ -70,11 +72,40 @@ function summed(one, index, reduce) {
   return sum;
 }
 
+/**
+ * The same, and each element is worked out once.
+ * @param {Element} element
+ * @returns {Element}
+ */
+function kept(element) {
+  /** @type {Map<string, number>} */
+  const found = new Map();
+  return (index) => {
+    const key = index.join();
+    let value = found.get(key);
+    if (value === undefined) found.set(key, (value = element(index)));
+    return value;
+  };
+}
+
+/**
+ * @param {Element} one
+ * @param {number[]} index
+ * @param {number[]} reduce
+ */
+function largest(one, index, reduce) {
+  const count = reduce.reduce((product, size) => product * size, 1);
+  let found = -Infinity;
+  for (let place = 0; place < count; place += 1) found = Math.max(found, one([...index, ...indexOf(place, reduce)]));
+  return found;
+}
+
 /** @type {Record<string, (a: number, b: number) => number>} */
 const OPERATORS = {
   "+": (a, b) => a + b,
   "-": (a, b) => a - b,
   "*": (a, b) => a * b,
+  "/": (a, b) => a / b,
   "//": (a, b) => Math.floor(a / b),
   "%": (a, b) => a - b * Math.floor(a / b),
   min: Math.min,
@@ -111,6 +142,10 @@ function compiled(expression, tensors, absolute) {
     const condition = compiled(parts[0], tensors, false);
     const [a, b] = parts.slice(1).map((/** @type {Expression} */ part) => compiled(part, tensors, absolute));
     return (index) => (condition(index) ? a(index) : b(index));
+  }
+  if (name === "exp2") {
+    const exponent = compiled(parts[0], tensors, absolute);
+    return (index) => 2 ** exponent(index);
   }
   const operator = OPERATORS[absolute && name === "-" ? "+" : name];
   const [a, b] = parts.map((/** @type {Expression} */ part) => compiled(part, tensors, absolute));
