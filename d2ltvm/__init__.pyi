@@ -72,13 +72,8 @@ from .errors import MissingError as MissingError
 # Look at it: source, machine code, memory, what a GPU has room for.
 from .compiler.printing import difference as difference, kernel_code as kernel_code
 from .compiler.cubin import instructions as instructions, resources as resources
-from .analysis.traffic import (
-    owners as owners,
-    sectors as sectors,
-    touched as touched,
-    traffic as traffic,
-    warp_request as warp_request,
-)
+from .analysis.traffic import sectors as sectors, traffic as traffic
+from .analysis.requests import owners as owners, touched as touched, warp_request as warp_request
 from .analysis.roofline import report as report
 from .analysis.occupancy import occupancy as occupancy
 from .analysis.counters import hardware_counters as hardware_counters

@@ -7,8 +7,8 @@ from tvm.script import tirx as T
 
 import d2ltvm
 from d2ltvm import hopper
-from d2ltvm.analysis.emulator import warpgroups
 from d2ltvm.analysis.emulator.order import OrderError, SynchronizationError
+from d2ltvm.analysis.emulator.shared import Barrier, Shared, Turns
 from d2ltvm.compiler import lowering
 from d2ltvm.compiler.launches import TensorMap
 from d2ltvm.hopper import tiles
@@ -105,7 +105,7 @@ def test_a_slot_that_is_released_twice(monkeypatch):
 
 
 def test_barriers():
-    barrier = warpgroups.Barrier(2)
+    barrier = Barrier(2)
     barrier.nbytes += 8
     barrier.arrive(2)
     assert barrier.phase == 0
@@ -184,7 +184,7 @@ def test_what_tma_is_told():
 
 def test_maps_that_are_not_emulated():
     map_ = TensorMap("X", (8, 64), (8, 64), "float16", 128, simple=False)
-    shared = warpgroups.Shared(1024, {"map": map_}, {"X": np.zeros((8, 64), "float16")})
+    shared = Shared(1024, {"map": map_}, {"X": np.zeros((8, 64), "float16")})
     with pytest.raises(NotImplementedError, match="TMA's map of X"):
         shared.store(0, "map", (0, 0))
 
@@ -193,8 +193,8 @@ def test_a_slot_that_is_fetched_again_holds_nothing_until_the_box_comes():
     """What was there before must not look as if it had come: the next box is often alike."""
     box = TensorMap("X", (8, 64), (8, 64), "float16", 128, simple=True)
     x = np.ones((8, 64), "float16")
-    shared = warpgroups.Shared(x.nbytes, {"map": box}, {"X": x})
-    barrier = warpgroups.Barrier(1)
+    shared = Shared(x.nbytes, {"map": box}, {"X": x})
+    barrier = Barrier(1)
     for _ in range(2):
         shared.fetch(0, "map", (0, 0), barrier)
         assert np.isnan(shared.memory.view("float16")).all()
@@ -294,7 +294,7 @@ def test_errors_of_one_end_the_others():
     def second():
         raise KeyError("of the second")
 
-    turns = warpgroups.Turns(2, lambda: False)
+    turns = Turns(2, lambda: False)
     with pytest.raises(KeyError, match="of the second"):
         turns.run([first, second])
     assert seen == []

@@ -10,7 +10,7 @@ from tvm import te
 
 import d2ltvm
 from d2ltvm import layouts
-from d2ltvm.analysis import coalescing, patterns, traffic
+from d2ltvm.analysis import coalescing, patterns, requests
 from d2ltvm.schedules.loops import bind_thread, split_axis
 
 
@@ -32,7 +32,7 @@ def strided_kernel(stride, offset, width, dtype):
 @pytest.mark.parametrize("width, dtype", [(1, "float32"), (4, "float32"), (8, "float16")])
 def test_a_stride_asks_for_what_its_kernel_asks_for(stride, offset, width, dtype):
     sch = strided_kernel(stride, offset, width, dtype)
-    (found,) = (r for r in traffic.warp_requests(sch, "global") if r.kind == "read")
+    (found,) = (r for r in requests.warp_requests(sch, "global") if r.kind == "read")
     expected = patterns.strided(stride, offset, width, np.dtype(dtype).itemsize)
     assert (found.cost, found.width) == (expected.cost, expected.width)
     assert behind_the_first(found) == behind_the_first(expected)
@@ -95,7 +95,7 @@ def test_a_tile_is_asked_as_its_kernel_asks(
     state = (columns, padding, across, each, vthreads, width, same_row)
     found = next(
         r
-        for r in traffic.warp_requests(tile_kernel(*state), "shared")
+        for r in requests.warp_requests(tile_kernel(*state), "shared")
         if (r.kind, r.tensor) == ("read", "A_shared")
     )
     expected = patterns.from_tile(*state)
@@ -185,7 +185,7 @@ def test_a_wide_access_is_several_instructions_as_compiled():
     """TVM writes eight floats of B at once; machine code has two loads of 16 bytes."""
     sch = d2ltvm.schedules.matmul_tiled(256, 256, 256, wide=True, unroll=True)
     wide = {t: d2ltvm.warp_request(sch, t) for t in ("A_shared", "B_shared")}
-    parts = {t: traffic.instructions(request) for t, request in wide.items()}
+    parts = {t: requests.instructions(request) for t, request in wide.items()}
     assert [p.width for p in parts["B_shared"]] == [16, 16]
     assert parts["B_shared"][1].first == {k: b + 16 for k, b in wide["B_shared"].first.items()}
     for part in (*parts["A_shared"], *parts["B_shared"]):
@@ -194,8 +194,8 @@ def test_a_wide_access_is_several_instructions_as_compiled():
     loads, passes, _ = d2ltvm.traffic(sch, "sm_90").total("read", "shared")
     each = [part.cost for some in parts.values() for part in some]
     assert passes / loads == sum(each) / len(each)
-    assert traffic.instructions(parts["B_shared"][0]) == parts["B_shared"][:1]
-    (first, second) = traffic.instructions(
+    assert requests.instructions(parts["B_shared"][0]) == parts["B_shared"][:1]
+    (first, second) = requests.instructions(
         d2ltvm.warp_request(d2ltvm.schedules.vectorized(1024, width=8), "A")
     )
     assert (first.cost, second.cost) == (32, 32)

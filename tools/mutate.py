@@ -77,8 +77,12 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
     ("analysis/sass_interpreter.py", "test_machine.py -k 'not nasty and not counters and not other'"): [
         ("self.alive = np.tile(lane < threads, len(blocks))", "self.alive = np.tile(lane <= threads, len(blocks))"),
         ("return (U32(0) - self.value(operand[1:])).astype(U32)", "return self.value(operand[1:])"),
+        ("active = here & (self.predicate(name) ^ negated)", "active = here & self.predicate(name)"),
+        ("least = base.least + place.offset", "least = base.least"),
+        ("return tensor, base, least % LINE", "return tensor, base, 0"),
+    ],
+    ("analysis/sass_arithmetic.py", "test_machine.py -k 'not nasty and not counters and not other'"): [
         ("byte = (byte >> U64(7)) * U64(0xFF)", "byte = (byte >> U64(6)) * U64(0xFF)"),
-        ("active = here & (self._predicate(name) ^ negated)", "active = here & self._predicate(name)"),
         ("np.minimum(a, b), np.maximum(a, b)", "np.maximum(a, b), np.minimum(a, b)"),
         ("found[results[1]] = join(~met, other)", "found[results[1]] = join(met, other)"),
     ],

@@ -1,6 +1,6 @@
 """Requests of a warp by their pattern: with a stride, from a tile, from swizzled rows.
 
-They are what `traffic.warp_request` finds in a kernel, without the kernel.
+They are what `requests.warp_request` finds in a kernel, without the kernel.
 `d2ltvm.figures.draw_requests` draws them.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from d2ltvm import layouts
 from d2ltvm.analysis.coalescing import MOST, WARP, WORD, Array, sectors, wavefronts
-from d2ltvm.analysis.traffic import Request
+from d2ltvm.analysis.requests import Request
 from d2ltvm.errors import shown
 
 UNIT = 16  # bytes, which a swizzle moves together and a row of ldmatrix has

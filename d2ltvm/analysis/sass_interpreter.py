@@ -9,7 +9,7 @@ a GPU nor data is needed, since no address depends on data; where one does, that
 import operator
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,13 +18,11 @@ import numpy as np
 from d2ltvm.analysis import sass
 from d2ltvm.analysis.coalescing import LINE, WARP, Array, sectors
 from d2ltvm.analysis.sass import Instruction
+from d2ltvm.analysis.sass_arithmetic import S64, U32, U64, Found, compiled, next_register
 from d2ltvm.compiler.launches import Launch
 
-U32, U64, S64 = np.uint32, np.uint64, np.int64
 # Where a kernel's arguments begin in constant bank 0, by the beginning of the architecture's name.
 PARAMETERS = {"sm_7": 0x160, "sm_8": 0x160, "sm_9": 0x210}
-Names = list[str]  # registers, predicates and other operands
-Found = dict[str, Array]  # results by register or predicate
 Part = tuple[str, bool, int]  # of an address: a register, whether it has 64 bits, and its factor
 
 TENSOR = 2**40  # bytes from one tensor's made-up address to the next one's
@@ -79,7 +77,7 @@ class Machine:
             raise NotImplementedError(f"machine code of {arch}; that of {known} is followed")
         self.code, self.name, self.work = instructions, launch.name, 0
         # What a step needs is looked up once: a loop comes back to it thousands of times.
-        self.steps = [(_compiled(i), i.reads(), i.writes()) for i in instructions]
+        self.steps = [(compiled(i), i.reads(), i.writes()) for i in instructions]
         self.memory = {
             k: (
                 [
@@ -168,7 +166,7 @@ class Machine:
         if instruction.guard:
             name, negated = instruction.guard
             self._check(instruction, [name], here)
-            active = here & (self._predicate(name) ^ negated)
+            active = here & (self.predicate(name) ^ negated)
         if k in self.ends:
             return nobody, active
         if k in self.jump:
@@ -255,13 +253,13 @@ class Machine:
     def _base(self, registers: tuple[Part, ...], active: Array) -> Base:
         """What registers add up to. Unrolled code asks for the same ones, with many offsets."""
         arrays = [self.registers.get(name) for name, _, _ in registers]
-        arrays += [self.registers.get(_next(name)) for name, wide, _ in registers if wide]
+        arrays += [self.registers.get(next_register(name)) for name, wide, _ in registers if wide]
         kept = self.bases.get(registers)
         if kept and kept[0] is active and all(map(operator.is_, kept[1], arrays)):
             return kept[2]
         total = np.zeros(len(self.zero), S64)
         for name, wide, factor in registers:
-            total += (self._wide(name) if wide else self.value(name)).astype(S64) * factor
+            total += (self.wide(name) if wide else self.value(name)).astype(S64) * factor
         some = total[active]
         least, most = int(some.min()), int(some.max())
         relative = np.where(active, total - least, 0)
@@ -320,13 +318,13 @@ class Machine:
         word = (number + 1) * TENSOR >> (32 if high else 0)
         return np.full(len(self.zero), word & 0xFFFFFFFF, U32)
 
-    def _wide(self, operand: str) -> Array:
+    def wide(self, operand: str) -> Array:
         """The 64 bits of a register and the next one, of a constant, or of a number."""
         operand = operand.removesuffix(".reuse")
         if operand in ("RZ", "URZ"):
             return self.zero.astype(U64)
         if match := re.fullmatch(r"(U?R\d+)(?:\.64)?", operand):
-            low, high = self.value(match[1]), self.value(_next(match[1]))
+            low, high = self.value(match[1]), self.value(next_register(match[1]))
         elif operand.startswith("c["):
             at = int(operand[operand.rindex("[") + 1 : -1], 0)
             low, high = self._constant(operand), self._constant(f"c[0x0][{at + 4:#x}]")
@@ -334,7 +332,7 @@ class Machine:
             return np.full(len(self.zero), int(operand, 0) & 0xFFFFFFFFFFFFFFFF, U64)
         return low.astype(U64) | (high.astype(U64) << U64(32))
 
-    def _predicate(self, operand: str) -> Array:
+    def predicate(self, operand: str) -> Array:
         name = operand.removeprefix("!")
         value = np.ones(len(self.zero), bool)
         if name not in ("PT", "UPT"):
@@ -358,239 +356,3 @@ def _place(operand: str) -> Place:
         wide = suffix == "64" or (name.startswith("UR") and ".64" in text)
         registers.append((name, wide, int(suffix[1:]) if suffix.startswith("X") else 1))
     return Place(tuple(registers), offset)
-
-
-def _next(register: str) -> str:
-    """The register after one, with which it makes 64 bits."""
-    number = register.lstrip("UR")
-    return f"{register.removesuffix(number)}{int(number) + 1}" if number.isdigit() else register
-
-
-def _signed(value: Array) -> Array:
-    return value.astype(U32).view(np.int32).astype(S64)
-
-
-def _compiled(i: Instruction) -> Callable[[Machine], Found] | None:
-    """A function of the machine that gives an instruction's results by register, or None."""
-    make = _INSTRUCTIONS.get(i.name)
-    if make is None or i.name in sass.JUMPS or i.name in sass.MEMORY:
-        return None
-    results, sources, carries = _sorted_operands(i)
-    return lambda machine: make(machine, i, results, sources, carries)
-
-
-def _sorted_operands(i: Instruction) -> tuple[Names, Names, Names]:
-    """Operands as results (registers and predicates), sources, and predicates that follow them."""
-    results, rest = [i.operands[0]], list(i.operands[1:])
-    while rest and re.fullmatch(r"U?P(T|\d)", rest[0]) and not i.name.endswith("SEL"):
-        results.append(rest.pop(0))
-    carries: Names = []
-    while rest and re.fullmatch(r"!?U?P(T|\d)", rest[-1]):
-        carries.insert(0, rest.pop())
-    return results, rest, carries
-
-
-def _named(results: Names, value: Array, carry: Array | None = None) -> Found:
-    """Results by name: the register, and the first predicate, which takes the carry."""
-    found = {results[0]: value.astype(U32)}
-    if carry is not None and len(results) > 1:
-        found[results[1]] = carry
-    return found
-
-
-def _pair(name: str, value: Array) -> Found:
-    return {
-        name: (value & U64(0xFFFFFFFF)).astype(U32),
-        _next(name): (value >> U64(32)).astype(U32),
-    }
-
-
-def _move(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    return _named(results, m.value(sources[0]))
-
-
-def _special(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    if sources[0] not in m.special:
-        return {}
-    value = m.special[sources[0]]
-    if i.name == "CS2R" and "32" not in i.parts:
-        return _pair(results[0], value.astype(U64))
-    return _named(results, value)
-
-
-def _load_constant(
-    m: Machine, i: Instruction, results: Names, sources: Names, carries: Names
-) -> Found:
-    if i.width == 8:
-        return _pair(results[0], m._wide(sources[0]))
-    return _named(results, m.value(sources[0]))
-
-
-def _multiply(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    a, b, c = sources
-    signed = "U32" not in i.parts
-    if "WIDE" in i.parts:
-        x, y = (_signed(m.value(s)) if signed else m.value(s).astype(S64) for s in (a, b))
-        return _pair(results[0], (x * y).astype(U64) + m._wide(c))
-    if "HI" in i.parts:  # of the same 64 bits
-        kind = S64 if signed else U64
-        x, y = ((_signed(m.value(s)) if signed else m.value(s)).astype(kind) for s in (a, b))
-        total = (x * y).astype(U64) + m._wide(c)
-        return _named(results, total.view(kind) >> kind(32))
-    total = m.value(a).astype(U64) * m.value(b).astype(U64) + m.value(c).astype(U64)
-    for carry in carries:
-        total = total + m._predicate(carry).astype(U64)
-    return _named(results, total & U64(0xFFFFFFFF))
-
-
-def _add(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    total = m.zero.astype(U64)
-    for source in sources:
-        if source.startswith("-"):  # as complement and one, which is how the carry comes out
-            total = total + (~m.value(source[1:])).astype(U64) + U64(1)
-        else:
-            total = total + m.value(source).astype(U64)
-    for carry in carries:
-        total = total + m._predicate(carry).astype(U64)
-    if len(results) > 2:
-        return {}  # two carries
-    return _named(results, total & U64(0xFFFFFFFF), (total >> U64(32)) > 0)
-
-
-def _shift_and_add(
-    m: Machine, i: Instruction, results: Names, sources: Names, carries: Names
-) -> Found:
-    a, b, *others = sources
-    shift = U64(int(others[-1], 0))
-    if a.startswith("-"):
-        return {}
-    low = m.value(a).astype(U64)
-    if "HI" not in i.parts:
-        total = ((low << shift) & U64(0xFFFFFFFF)) + m.value(b).astype(U64)
-        return _named(results, total & U64(0xFFFFFFFF), (total >> U64(32)) > 0)
-    wide = _signed(m.value(a)).astype(U64)
-    if "SX32" not in i.parts:
-        wide = low | (m.value(others[0]).astype(U64) << U64(32))
-    total = ((wide << shift) >> U64(32)) + m.value(b).astype(U64)
-    for carry in carries:
-        total = total + m._predicate(carry).astype(U64)
-    return _named(results, total & U64(0xFFFFFFFF), (total >> U64(32)) > 0)
-
-
-def _shift(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    low, by, high = sources
-    shift, signed = m.value(by).astype(U64) & U64(63), "S32" in i.parts or "S64" in i.parts
-    wide = m.value(low).astype(U64) | (m.value(high).astype(U64) << U64(32))
-    if "L" in i.parts:
-        wide = wide << shift
-    elif signed:
-        wide = (wide.view(S64) >> shift.astype(S64)).view(U64)
-    else:
-        wide = wide >> shift
-    return _named(results, (wide >> U64(32)) if "HI" in i.parts else wide & U64(0xFFFFFFFF))
-
-
-def _logic(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    *register, a, b, c, table = sources
-    value = _looked_up(table, [m.value(s) for s in (a, b, c)])
-    if not register:
-        return _named(results, value)
-    # With a predicate before the register: whether any bit is left.
-    if "PAND" in i.parts or (carries != ["!PT"] and carries != ["!UPT"]):
-        return {}
-    return {results[0]: value != 0, register[0]: value.astype(U32)}
-
-
-def _looked_up(table: str, values: list[Array]) -> Array:
-    """Bit by bit, what the table of eight bits has for the bits of three values."""
-    total = np.zeros_like(values[0])
-    for case in range(8):
-        if int(table, 0) >> case & 1:
-            a, b, c = (v if case & bit else ~v for v, bit in zip(values, (4, 2, 1), strict=True))
-            total |= a & b & c
-    return total
-
-
-_COMPARE = {
-    "LT": operator.lt, "LE": operator.le, "GT": operator.gt,
-    "GE": operator.ge, "EQ": operator.eq, "NE": operator.ne,
-}  # fmt: skip
-_JOIN = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
-
-
-def _compare(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    if "EX" in i.parts or len(carries) != 1:
-        return {}
-    a, b = (m.value(s).astype(S64) if "U32" in i.parts else _signed(m.value(s)) for s in sources)
-    met = next(_COMPARE[p] for p in i.parts if p in _COMPARE)(a, b)
-    other = m._predicate(carries[0])
-    join = next(_JOIN[p] for p in i.parts if p in _JOIN)
-    found = {results[0]: join(met, other)}
-    if len(results) > 1:
-        found[results[1]] = join(~met, other)
-    return found
-
-
-def _predicate_logic(
-    m: Machine, i: Instruction, results: Names, sources: Names, carries: Names
-) -> Found:
-    *operands, table = i.operands[2:6]
-    total = _looked_up(table, [m._predicate(operand) for operand in operands])
-    return {i.operands[0]: total} if i.operands[1] in ("PT", "UPT") else {}
-
-
-def _pack(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    if i.opcode != "P2R":
-        return {}
-    register, mask = i.operands[2:]
-    total = m.value(register) & ~U32(int(mask, 0))
-    for name, bit in i.packed().items():
-        total = total | (m._predicate(name).astype(U32) << U32(bit))
-    return {i.operands[0]: total}
-
-
-def _select(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    a, b = map(m.value, sources)
-    return _named(results, np.where(m._predicate(carries[0]), a, b))
-
-
-def _least(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    signed = "U32" not in i.parts
-    a, b = (_signed(m.value(s)) if signed else m.value(s).astype(S64) for s in sources)
-    least = np.where(m._predicate(carries[0]), np.minimum(a, b), np.maximum(a, b))
-    return _named(results, least & 0xFFFFFFFF)
-
-
-def _permute(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    """PRMT: each byte of the result is one of the eight bytes of two registers, by a digit."""
-    low, digits, high = sources
-    if len(i.parts) > 1 or not digits.startswith("0x"):
-        return {}
-    both = m.value(low).astype(U64) | (m.value(high).astype(U64) << U64(32))
-    total = np.zeros_like(both)
-    for k in range(4):
-        digit = int(digits, 0) >> 4 * k & 0xF
-        byte = both >> U64(8 * (digit & 7)) & U64(0xFF)
-        if digit > 7:  # its sign, eight times
-            byte = (byte >> U64(7)) * U64(0xFF)
-        total |= byte << U64(8 * k)
-    return _named(results, total)
-
-
-def _halves(m: Machine, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
-    """HFMA2 with a product of zeros puts two float16 numbers into a register: a constant."""
-    if not all(s.lstrip("-") == "RZ" for s in sources[:2]):
-        return {}
-    high, low = (int(np.float16(s).view(np.uint16)) for s in sources[2:])
-    return _named(results, np.full(len(m.zero), high << 16 | low, U32))
-
-
-_INSTRUCTIONS = {
-    "MOV": _move, "UMOV": _move, "S2R": _special, "S2UR": _special, "CS2R": _special,
-    "LDC": _load_constant, "ULDC": _load_constant, "IMAD": _multiply, "UIMAD": _multiply,
-    "IADD3": _add, "UIADD3": _add, "VIADD": _add, "LEA": _shift_and_add, "ULEA": _shift_and_add,
-    "SHF": _shift, "USHF": _shift, "LOP3": _logic, "ULOP3": _logic, "ISETP": _compare,
-    "UISETP": _compare, "PLOP3": _predicate_logic, "SEL": _select, "USEL": _select,
-    "IMNMX": _least, "VIMNMX": _least, "HFMA2": _halves, "PRMT": _permute,
-    "P2R": _pack,
-}  # fmt: skip

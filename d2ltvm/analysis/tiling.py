@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from d2ltvm.analysis import coalescing, traffic
+from d2ltvm.analysis import coalescing, requests
 from d2ltvm.compiler import lowering
 from d2ltvm.compiler.ir import find
 from d2ltvm.compute.convolution import conv_out_size
@@ -177,7 +177,7 @@ def tiles_of(sch: Any, tensor: str = "C") -> Tiles:
             no set of whole rows and columns.
         NotImplementedError: as for `d2ltvm.owners`.
     """
-    owner = traffic.owners(sch, tensor)
+    owner = requests.owners(sch, tensor)
     if owner.ndim != 2:
         raise ValueError(f"{tensor} has {owner.ndim} dimensions; expected a product's, 2")
     below = (1, coalescing.WARP, owner.max() + 1)  # of a thread, a warp and the block

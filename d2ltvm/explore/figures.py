@@ -6,9 +6,8 @@ They show a state that you set or, where a schedule is given, the kernel in hand
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from d2ltvm.analysis import traffic
 from d2ltvm.analysis.coalescing import LINE, WARP
-from d2ltvm.analysis.traffic import Request
+from d2ltvm.analysis.requests import Request, instructions, warp_requests
 from d2ltvm.explore.widget import Explorer
 
 
@@ -67,10 +66,10 @@ def _of_requests(name: str, sch: Any, scope: str, state: Mapping[str, Any]) -> E
     """A figure of a kernel's accesses, first of that which costs most; or of a state alone."""
     if sch is None:
         return Explorer(name, state)
-    requests = traffic.warp_requests(sch, scope)
+    requests = warp_requests(sch, scope)
     if not requests:
         raise ValueError(f"sch is a kernel without {scope} memory; expected one that uses it")
-    alike = _alike([part for request in requests for part in traffic.instructions(request)])
+    alike = _alike([part for request in requests for part in instructions(request)])
     costs = [same[0].cost for same in alike]
     return Explorer(name, {"request": costs.index(max(costs)), **state}, _given(alike))
 

@@ -15,7 +15,7 @@ Grid = list[list[Any]]  # row by row the owner of each square; None for nobody
 
 
 class Request(Protocol):
-    """What `draw_requests` draws: a `d2ltvm.analysis.traffic.Request`."""
+    """What `draw_requests` draws: a `d2ltvm.analysis.requests.Request`."""
 
     @property
     def scope(self) -> str: ...
@@ -91,7 +91,7 @@ def draw_requests(
     >>> d2ltvm.figures.draw_requests({"four floats each": d2ltvm.warp_request(sch, "A")})
 
     Args:
-        requests: a `d2ltvm.analysis.traffic.Request` by title.
+        requests: a `d2ltvm.analysis.requests.Request` by title.
         rows: how many rows to draw at most of each.
         note: a line below the figure.
         banks: whether every fourth bank of shared memory has its number below it; and how many

@@ -1,0 +1,52 @@
+"""What threads do with their sums: arithmetic in registers, and matrices to shared memory."""
+
+import numpy as np
+
+from d2ltvm.analysis.emulator.arithmetic import spread
+from d2ltvm.analysis.emulator.block import Node
+from d2ltvm.analysis.emulator.order import WORD
+from d2ltvm.analysis.emulator.threads import Threads
+
+
+class Results(Threads):
+    """Instructions of an epilogue."""
+
+    def _add(self, target: Node, a: Node, b: Node, *words: Node) -> None:
+        if [word.value for word in words if word.value] != ["rn", "f32"]:
+            raise NotImplementedError(f"add, but of float32: {words}")
+        self._set(target, self.value(a) + self.value(b))
+
+    def _max(self, target: Node, a: Node, b: Node, *words: Node) -> None:
+        if [word.value for word in words if word.value] != ["f16x2"]:
+            raise NotImplementedError(f"max, but of two float16: {words}")
+        pairs = [spread(self.value(x), self.thread.shape).astype("uint32") for x in (a, b)]
+        left, right = (pair.view("float16") for pair in pairs)
+        self._set(target, np.fmax(left, right).view("uint32"))
+
+    def _cvt_f16x2_f32(self, target: Node, high: Node, low: Node, *words: Node) -> None:
+        if [word.value for word in words if word.value] != ["rn", "f16x2", "f32"]:
+            raise NotImplementedError(f"cvt, but of two float32 to float16, rounded: {words}")
+        halves = [spread(self.value(x), self.thread.shape).astype("float16") for x in (low, high)]
+        pair = np.concatenate(halves, axis=1).view("uint32")
+        self._set(target, pair)
+
+    def _stmatrix(self, pointer: Node, *args: Node) -> None:
+        words = [a.value for a in args[4:] if a.value]
+        active = self.active.reshape(-1, 32)
+        warps = active[:, 0].nonzero()[0]  # whole ones
+        if np.any(active != active[:, :1]) or not {"m8n8", "x4"} < set(words):
+            raise NotImplementedError("stmatrix, but of four matrices and by whole warps")
+        memory, index = self.value(pointer)
+        # Lane 8 m + r has the address of row r of matrix m, and of each matrix two neighbours.
+        rows = spread(index, self.thread.shape).reshape(-1, 4, 8, 1)[warps]
+        pairs = np.stack([self.value(x)[:, 0] for x in args[:4]], axis=1).astype("uint32")
+        values = pairs.view("float16").reshape(-1, 8, 4, 4, 2)  # warps, rows, lanes, matrices
+        values = values.transpose(0, 3, 1, 2, 4).reshape(-1, 4, 8, 8)[warps]
+        if "trans" in words:
+            values = values.swapaxes(2, 3)
+        memory[rows + np.arange(8)] = values
+        # Of what is stored, a word is from one lane: of row r, from lanes 4 r to 4 r + 3.
+        words = rows * memory.itemsize // WORD + np.arange(4)
+        lane = 32 * warps[:, None, None, None] + np.arange(32).reshape(8, 4)
+        lane = np.broadcast_to(lane, words.shape).reshape(-1)
+        self.shared.shadow.written_by_threads(self.lanes, lane, words.reshape(-1))
