@@ -66,6 +66,7 @@ def tma_store(box, tile):
 @T.inline
 def encode_descriptor(descriptor, pointer):
     """Write the descriptor of a matrix in rows of 128 swizzled bytes."""
+    # 1: a leading offset, not used; 64: eight rows of 128 bytes, in units of 16.
     T.cuda.wgmma.encode_matrix_descriptor(T.address_of(descriptor), pointer, 1, 64, SWIZZLE_128B)
 
 
@@ -76,6 +77,7 @@ def multiply(acc, matrices, stage, columns, k):
     T.ptx.wgmma.fence.sync.aligned()
     for i in T.unroll(DEPTH // 16):
         # Descriptors count in 16 bytes: a row is 8 of them, 16 float16 are 2.
+        # 1, 1: A and B as they are; 0, 0: the sum runs along the rows of both.
         T.ptx[f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16"](
             *[acc[j] for j in range(columns // 2)],
             matrices[0] + T.Cast("uint64", stage * (ROWS * 8) + i * 2),
