@@ -10,15 +10,22 @@ import fuzz_analysis
 import fuzz_bench
 import fuzz_compute
 import fuzz_fleet
+import fuzz_network
+import fuzz_operators
 import fuzz_schedules
+import fuzz_search
 import fuzzing
 import numpy as np
 import pytest
 from tvm import te
 
 import d2ltvm
+from d2ltvm.search.learned import Ridge
 
-MODULES = (fuzz_compute, fuzz_schedules, fuzz_analysis, fuzz_bench, fuzz_fleet)
+MODULES = (
+    fuzz_compute, fuzz_schedules, fuzz_analysis, fuzz_bench, fuzz_fleet, fuzz_operators,
+    fuzz_search, fuzz_network,
+)  # fmt: skip
 GROUPS = {group: share for module in MODULES for group, share in module.GROUPS.items()}
 ALL = sum(GROUPS.values())
 
@@ -62,6 +69,7 @@ def test_what_is_right_is_no_fault():
     assert dict(tally) == {"right": 1, "clear": 1}
 
 
+MATMUL = d2ltvm.search.workload("matmul", 64)
 FOUND = {  # by the fuzz, at first: silent, a crash, or a line that did not help
     "dtype of a narrow border": lambda: d2ltvm.padding(te.placeholder((2, 3), "int8"), 1, 1, -1.5),
     "elements beyond 32 bits": lambda: d2ltvm.schedules.alternate_parallel(2**16),
@@ -74,6 +82,32 @@ FOUND = {  # by the fuzz, at first: silent, a crash, or a line that did not help
     "columns that are a float": lambda: d2ltvm.hopper.matmul_nt(8, 8, 8, columns=64.0),
     "seconds without end": lambda: d2ltvm.bench_workload(lambda n: float("inf")),
     "no clock": lambda: d2ltvm.time_together({}, ()),
+    "bytes of no kind": lambda: d2ltvm.bench.rows.rows_bytes("sums", 8, 8),
+    "a rank of NaN": lambda: d2ltvm.search.rank_correlation([1, float("nan")], [1, 2]),
+    "no first choice": lambda: d2ltvm.search.regret([1, 2], [1.0, 2.0], 0),
+    "a tile of nothing": lambda: d2ltvm.search.moved_factor([0, 4], 8, np.random.default_rng(1)),
+    "a time of zero": lambda: Ridge().fit(np.ones((2, 1)), [0.0, 1.0]),
+    "a search without trials": lambda: d2ltvm.search.search(MATMUL, trials=0),
+    "a sketch that is not there": lambda: d2ltvm.search.space(MATMUL, "llvm").sample(9, 1),
+    "a workload beyond 32 bits": lambda: d2ltvm.search.workload("matmul", 2**20),
+    "two kernels at once": lambda: d2ltvm.search.counted(d2ltvm.schedule(MATMUL._tensors()), 1),
+    "seconds that are none": lambda: d2ltvm.fleet.Limits(run=float("nan")),
+    "repeats of nothing": lambda: d2ltvm.fleet.Clock(repeat=0),
+    "roundings of nothing": lambda: d2ltvm.fleet.measure(
+        {"a": d2ltvm.schedules.cpu_vector_add(8)},
+        d2ltvm.get_abc(8)[:2],
+        np.add,
+        servers=d2ltvm.fleet.Address("127.0.0.1", 1, "cpu"),
+        to="none",
+        target="llvm",
+        terms=0,
+    ),
+    "a model without time": lambda: d2ltvm.fleet.scaling.Terms(0, 1, 1, 1, 1, 1, 1),
+    "an operator without a name": lambda: d2ltvm.network.models.from_symbol(
+        "none", [{"op": "clip", "inputs": ["data"]}], (1, 3, 8, 8)
+    ),
+    "images of one number": lambda: d2ltvm.hopper.pooling.mean_pool(8),
+    "a stem of another shape": lambda: d2ltvm.hopper.stem.plan_stem((8, 8)),
     "a target that is an array": lambda: d2ltvm.system.as_target(np.array([1, 2])),
 }
 

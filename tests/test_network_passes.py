@@ -146,3 +146,27 @@ def test_images_of_eight_classes_keep_them():
     before = reference.run(net, weights, images)[net.output.name]
     after = reference.run(fused, numbers, images)[fused.output.name]
     assert (before.argmax(axis=1) == after.argmax(axis=1)).all()
+
+
+def test_the_result_stays_the_last_where_others_are_needed_by_nothing():
+    nodes = (
+        graph.Input("data", size=(1, 2, 4, 4)),
+        graph.Conv("conv", ("data",), filters=2, kernel=(1, 1), weight="w"),
+        graph.Add("unread", ("data", "data")),
+        graph.Activation("relu", ("conv",)),
+        graph.Dropout("last", ("relu",)),
+    )
+    folded = (
+        *nodes[:3],
+        graph.BatchNorm(
+            "norm", ("conv",), gamma="g", beta="b", mean="m", variance="v", epsilon=1e-3
+        ),
+    )
+    for some in (nodes, folded):
+        net = graph.Network("some", some)
+        weights = random_weights(net)
+        images = np.random.default_rng(0).normal(size=net.input.size)
+        want = reference.run(net, weights, images)[net.output.name]
+        fused, own = prepare(net, weights)
+        assert [node.name for node in fused] == ["data", "conv"]
+        np.testing.assert_allclose(reference.run(fused, own, images)["conv"], want, rtol=1e-5)

@@ -18,7 +18,9 @@ from d2ltvm.bench.run import as_measurement, clock_of
 from d2ltvm.bench.timing import time_together
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compiler.verify import compare
+from d2ltvm.compute.ops import whole
 from d2ltvm.compute.reductions import (
+    DTYPES,
     get_rows,
     get_scales,
     layer_norm_reference,
@@ -50,8 +52,7 @@ def rows_data(kind: str, rows: int, cols: int, dtype: str = "float16") -> list[A
     Raises:
         ValueError: `kind` or `dtype` is another one, or a size is not a positive integer.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind is {shown(kind)}; expected one of {', '.join(KINDS)}")
+    _check_kind(kind)
     x = get_rows(rows, cols, dtype)
     if kind == "sum":
         return [x, np.full(rows, np.nan, "float32")]
@@ -59,12 +60,27 @@ def rows_data(kind: str, rows: int, cols: int, dtype: str = "float16") -> list[A
     return [x, *scales, np.full_like(x, np.nan)]
 
 
+def _check_kind(kind: Any) -> None:
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"kind is {shown(kind)}; expected one of {', '.join(KINDS)}")
+
+
 def rows_bytes(kind: str, rows: int, cols: int, dtype: str = "float16") -> int:
     """What has to move at least: each number read once, each result written once.
 
     >>> rows_bytes("sum", 8, 1024), rows_bytes("softmax", 8, 1024)
     (16416, 32768)
+
+    Args:
+        kind, rows, cols, dtype: as for `rows_data`.
+
+    Raises:
+        ValueError: as for `rows_data`.
     """
+    rows, cols = whole("rows", rows), whole("cols", cols)
+    _check_kind(kind)
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"dtype is {shown(dtype)}; expected one of {', '.join(DTYPES)}")
     each = np.dtype(dtype).itemsize
     if kind == "sum":
         return rows * cols * each + 4 * rows

@@ -209,6 +209,14 @@ def as_shape(name: str, shape: Any) -> Shape:
     return countable(name, tuple(int(s) for s in sizes))
 
 
+def wholes(name: str, value: Any, count: int, least: int = 1) -> Shape:
+    """So many integers as Python ints, or a ValueError that names the argument."""
+    fine = several(value) and len(value) == count
+    if not fine or not all(is_integer(v) and least <= v < 2**31 for v in value):
+        raise ValueError(f"{name} is {shown(value)}; expected {count} integers from {least}")
+    return tuple(int(v) for v in value)
+
+
 def several(value: Any) -> bool:
     """Whether a value has elements, an end, and an order."""
     return isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)

@@ -67,7 +67,7 @@ def choose(kind: str, told: str | None = None, folder: str | Path | None = None)
         ValueError: `told` or `kind` is none of these.
         FleetError: no tracker answers there, or its servers' key is to be said.
     """
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind is {shown(kind)}; expected {' or '.join(map(repr, KINDS))}")
     told = os.environ.get(VARIABLE) if told is None else told
     if told == NONE:

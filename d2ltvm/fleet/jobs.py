@@ -17,6 +17,8 @@ from tvm import rpc
 from d2ltvm.compiler import cubin, verify
 from d2ltvm.compiler.launches import Param
 from d2ltvm.compiler.lowering import lower
+from d2ltvm.compute.ops import as_number, whole
+from d2ltvm.errors import shown
 from d2ltvm.fleet import server, tracker
 from d2ltvm.fleet.tracker import Address, FleetError
 from d2ltvm.fleet.workers import Tell
@@ -33,11 +35,18 @@ class Clock:
         repeat: how many means are taken.
         number: over how many calls each, at least.
         min_repeat_ms: for how many milliseconds each, at least.
+
+    Raises:
+        ValueError: one is no such number.
     """
 
     repeat: int = 3
     number: int = 1
     min_repeat_ms: int = 20
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            whole(name, value, 0 if name == "min_repeat_ms" else 1)
 
 
 @dataclass(frozen=True)
@@ -48,13 +57,21 @@ class Limits:
         build: to compile a candidate.
         wait: until a server is free, with the tracker away or not.
         connect: until a server answers.
-        run: of a session: upload, the first run, the check and the timing.
+        run: of a session: upload, the first run, the check and the timing; 0 is no limit.
+
+    Raises:
+        ValueError: one is no number, or less than 0.
     """
 
     build: float = 60.0
     wait: float = 60.0
     connect: float = 10.0
     run: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not as_number(name, value) >= 0:
+                raise ValueError(f"{name} is {shown(value)}; expected seconds, 0 or more")
 
 
 CLOCK, LIMITS = Clock(), Limits()  # where nothing else is said

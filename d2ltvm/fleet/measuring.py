@@ -18,6 +18,7 @@ import tvm_ffi
 from d2ltvm.compiler import verify
 from d2ltvm.compiler.launches import Param
 from d2ltvm.compiler.lowering import as_module, parameters
+from d2ltvm.compute.ops import whole
 from d2ltvm.errors import is_integer, shown
 from d2ltvm.fleet import jobs, tracker
 from d2ltvm.fleet.database import OK, Database, Result
@@ -116,6 +117,7 @@ def measure(
         raise ValueError(f"candidates is {shown(candidates)}; expected schedules by name")
     if builders is not None and (not is_integer(builders) or builders < 1):
         raise ValueError(f"builders is {shown(builders)}; expected a positive integer, or None")
+    terms = whole("terms", terms)
     mods = {name: as_module(sch) for name, sch in candidates.items()}
     for name, mod in mods.items():
         _check_inputs(name, mod, inputs)

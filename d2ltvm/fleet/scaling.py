@@ -19,6 +19,8 @@ import tvm
 from tvm.rpc import base
 
 from d2ltvm.compiler import verify
+from d2ltvm.compute.ops import whole
+from d2ltvm.compute.reductions import above_zero
 from d2ltvm.fleet import jobs, tracker
 from d2ltvm.fleet.database import OK, Database, Result
 from d2ltvm.fleet.jobs import CLOCK, LIMITS, Array, Clock, Task
@@ -42,6 +44,9 @@ class Terms:
         queue: of the process that calls `measure`.
         line: of the file, until a result is on the disk.
         cores: of the machine that builds.
+
+    Raises:
+        ValueError: one is no number above zero, or `cores` no positive integer.
     """
 
     session: float
@@ -52,12 +57,17 @@ class Terms:
     line: float
     cores: int
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            whole(name, value) if name == "cores" else above_zero(name, value)
+
     def rates(self, servers: int) -> dict[str, float]:
         """Candidates a second that each part could pass, with so many servers.
 
         >>> Terms(1.0, 2.0, 0.5, 0.001, 0.002, 0.004, cores=32).rates(8)["servers"]
         8.0
         """
+        servers = whole("servers", servers)
         return {
             "servers": servers / self.session,
             "builders": self.cores / (self.build + self.client),

@@ -5,6 +5,7 @@ from typing import Any
 
 from tvm.script import tirx as T
 
+from d2ltvm.compute.ops import countable, wholes
 from d2ltvm.errors import shown
 from d2ltvm.hopper.padding import is_inside
 from d2ltvm.hopper.planning import check_integers, check_multiples
@@ -40,9 +41,10 @@ def max_pool(
     Raises:
         ValueError: a size is not as above; a window may lie in the padding altogether.
     """
-    batch, h, w, c = images
-    (kh, kw), (sh, sw), (ph, pw) = kernel, stride, pad
-    check_integers(batch=batch, h=h, w=w, kh=kh, kw=kw, sh=sh, sw=sw, down=down)
+    batch, h, w, c = countable("images", wholes("images", images, 4))
+    (kh, kw), (sh, sw) = wholes("kernel", kernel, 2), wholes("stride", stride, 2)
+    ph, pw = wholes("pad", pad, 2, 0)
+    check_integers(down=down)
     check_multiples(channels=c)
     if not (0 <= ph < kh and 0 <= pw < kw):
         raise ValueError(f"pad is {shown(pad)}; expected less than kernel = {kernel}")
@@ -121,8 +123,7 @@ def mean_pool(images: tuple[int, int, int, int]) -> Any:
     Raises:
         ValueError: a size is not as above.
     """
-    batch, h, w, c = images
-    check_integers(batch=batch, h=h, w=w)
+    batch, h, w, c = countable("images", wholes("images", images, 4))
     check_multiples(channels=c)
     groups = c // WIDTH
     work = batch * groups

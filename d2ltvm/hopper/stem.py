@@ -20,6 +20,7 @@ import tvm
 from tvm.backend.cuda.lang.pipeline import TMABar
 from tvm.script import tirx as T
 
+from d2ltvm.compute.ops import wholes
 from d2ltvm.errors import shown
 from d2ltvm.hopper.any_model import CLOCK, LAUNCH_SECONDS, MEMORY
 from d2ltvm.hopper.padding import is_inside
@@ -104,7 +105,12 @@ class StemPlan:
 
 
 def plan_stem(images: tuple[int, int, int], sms: int | None = None) -> StemPlan:
-    """The plan with the fewest rows one after the other; each item begins with a row more."""
+    """The plan with the fewest rows one after the other; each item begins with a row more.
+
+    Raises:
+        ValueError: `images` is not batch, height and width, or `sms` no positive integer.
+    """
+    images = wholes("images", images, 3)  # type: ignore[assignment]
     sms = check_sms(sms)
     plans = [
         StemPlan(images, sms, rows) for rows in range(1, StemPlan(images, sms, 1).pooled[0] + 1)

@@ -306,7 +306,10 @@ class Network:
             if node.name in shapes or (number and isinstance(node, Input)):
                 raise ValueError(f"{node.name}: expected one Input, and each name once")
             if absent := [name for name in node.inputs if name not in shapes]:
-                raise ValueError(f"{node.name}: reads {absent[0]!r}, which no node before it is")
+                raise ValueError(
+                    f"{node.name}: reads {absent[0]!r}, which no node before it is; expected one "
+                    "of those"
+                )
             given = [shapes[name] for name in node.inputs]
             try:
                 if not given and number:

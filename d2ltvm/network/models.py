@@ -76,6 +76,10 @@ def from_symbol(name: str, symbol: Symbol, size: graph.Shape) -> Network:
     """
     nodes: list[Node] = [graph.Input("data", size=size)]
     for entry in symbol:
+        if absent := [key for key in ("op", "name", "inputs") if key not in entry]:
+            raise ValueError(
+                f"{shown(entry)} has no {absent[0]!r}; expected 'op', 'name' and 'inputs'"
+            )
         try:
             reader = _READERS[entry["op"]]
         except KeyError as error:
@@ -85,9 +89,11 @@ def from_symbol(name: str, symbol: Symbol, size: graph.Shape) -> Network:
             ) from error
         try:
             nodes += reader(entry)
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, TypeError) as error:
+            known = "" if "expected" in str(error) else "; expected each as MXNet writes it"
             raise ValueError(
-                f"{entry['name']}: an attribute of {entry['op']} is absent or not known: {error}"
+                f"{entry['name']}: an attribute of {entry['op']} is absent or not known: "
+                f"{error}{known}"
             ) from error
     return Network(name, tuple(nodes))
 

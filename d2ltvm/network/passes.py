@@ -40,7 +40,8 @@ def fold_batch_norms(network: Network) -> Network:
     """The network without the batch norms that directly follow a convolution.
 
     The convolution has a bias then; `fold_weights` makes its numbers. A batch norm stays where
-    others read what the convolution gives as well, or use its weights.
+    others read what the convolution gives as well, or use its weights. What the result does not
+    need is gone.
     """
     norms = _foldable(network)
     folded = {norm.name: name for name, norm in norms.items()}
@@ -53,7 +54,8 @@ def fold_batch_norms(network: Network) -> Network:
             nodes.append(replace(node, inputs=inputs, bias=bias, result=result))
         elif node.name not in folded:
             nodes.append(replace(node, inputs=inputs))
-    return Network(network.name, tuple(nodes))
+    output = folded.get(network.output.name, network.output.name)
+    return Network(network.name, _needed({node.name: node for node in nodes}, output))
 
 
 def fold_weights(network: Network, weights: Mapping[str, Array], dtype: str = "float32") -> Weights:
@@ -87,7 +89,7 @@ def fold_weights(network: Network, weights: Mapping[str, Array], dtype: str = "f
 def fuse(network: Network) -> Network:
     """The network whose convolutions and dense layers do what follows them, as one node each.
 
-    Dropout, and a second flattening, do nothing and are gone.
+    Dropout, and a second flattening, do nothing and are gone. So is what the result does not need.
 
     An addition goes to the later one of two convolutions, whose other summand is there by then.
     What a convolution gives has to have no other reader: it is never written.
@@ -122,7 +124,16 @@ def fuse(network: Network) -> Network:
             continue
         nodes[(takes or node).name] = takes or node
         stands[old.name] = (takes or node).name
-    return Network(network.name, tuple(nodes.values()))
+    return Network(network.name, _needed(nodes, stands[network.output.name]))
+
+
+def _needed(nodes: Mapping[str, Node], output: str) -> tuple[Node, ...]:
+    """The first node, and those that a result follows from, in their order: it is the last."""
+    needed = {output, next(iter(nodes))}
+    for node in reversed(list(nodes.values())):
+        if node.name in needed:
+            needed.update(node.inputs)
+    return tuple(node for node in nodes.values() if node.name in needed)
 
 
 def prepare(network: Network, weights: Mapping[str, Array]) -> tuple[Network, Weights]:

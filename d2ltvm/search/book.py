@@ -31,7 +31,7 @@ def book_space(name: str, kind: str = "cuda") -> Callable[[Schedule], Schedule]:
     Raises:
         ValueError: there is none by that name.
     """
-    if (name, kind) not in SKETCHES:
+    if not (isinstance(name, str) and isinstance(kind, str)) or (name, kind) not in SKETCHES:
         names = ", ".join(f"{n} for {k}" for n, k in SKETCHES)
         raise ValueError(f"name is {shown(name)}, kind {shown(kind)}; expected one of {names}")
     return SKETCHES[name, kind]

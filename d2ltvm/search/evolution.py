@@ -12,6 +12,8 @@ import numpy as np
 import tvm_ffi
 from tvm.s_tir import Schedule
 
+from d2ltvm.compute.ops import as_number, whole
+from d2ltvm.errors import shown
 from d2ltvm.search.spaces import Space
 
 Score = Callable[[Sequence[Schedule]], Sequence[float]]
@@ -57,8 +59,15 @@ def evolve(
         generations: how many follow the first.
         seed: of all that is random.
         start: schedules of this space to begin with; the rest are samples.
-        fresh: the share of samples among the new ones of a generation.
+        fresh: the share of samples among the new ones of a generation, from 0 to 1.
+
+    Raises:
+        ValueError: a number is not as above, when the first generation is asked for.
     """
+    population, generations = whole("population", population), whole("generations", generations, 0)
+    seed = whole("seed", seed, 0)
+    if not 0 <= as_number("fresh", fresh) <= 1:
+        raise ValueError(f"fresh is {shown(fresh)}; expected a number from 0 to 1")
     rng = np.random.default_rng(seed)
     seen: set[int] = set()
     samples = space.samples(int(rng.integers(1, 2**30)))

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import tvm.s_tir.meta_schedule as ms
 
+from d2ltvm.compute.reductions import above_zero
+from d2ltvm.errors import shown
+from d2ltvm.search.ranking import as_numbers
 from d2ltvm.search.spaces import Space
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -40,15 +43,27 @@ class Ridge:
     20.09
 
     Args:
-        strength: how much large weights cost.
+        strength: how much large weights cost, a positive number.
+
+    Raises:
+        ValueError: it is none.
     """
 
     def __init__(self, strength: float = 10.0) -> None:
-        self.strength = strength
+        self.strength = above_zero("strength", strength)
         self._fitted: tuple[Array, Array, Array, float] | None = None
 
     def fit(self, x: Array, seconds: Array) -> "Ridge":
-        """Fit to features, a row for each schedule, and their times in seconds."""
+        """Fit to features, a row for each schedule, and their times in seconds.
+
+        Raises:
+            ValueError: they are no numbers, not as many, or a time is not positive.
+        """
+        x, seconds = _rows(x), as_numbers("seconds", seconds)
+        if len(x) != len(seconds) or not len(x):
+            raise ValueError(f"x has {len(x)} rows, seconds {len(seconds)}; expected as many")
+        if not 0 < seconds.min() <= seconds.max() < np.inf:
+            raise ValueError(f"seconds is {shown(seconds)}; expected positive numbers")
         mean, scale = x.mean(axis=0), x.std(axis=0) + 1e-9
         z, y = (x - mean) / scale, np.log(seconds)
         # As many equations as schedules, which are fewer than the features.
@@ -57,8 +72,23 @@ class Ridge:
         return self
 
     def predict(self, x: Array) -> Array:
-        """Seconds of schedules by their features; all the same before the first fit."""
+        """Seconds of schedules by their features; all the same before the first fit.
+
+        Raises:
+            ValueError: they are no numbers, or not as many columns as were fitted.
+        """
+        x = _rows(x)
         if self._fitted is None:
             return np.ones(len(x))
         mean, scale, weights, offset = self._fitted
+        if x.shape[1:] != mean.shape:
+            raise ValueError(f"x has {x.shape[1]} columns; expected {len(mean)}, as were fitted")
         return np.asarray(np.exp(np.clip((x - mean) / scale @ weights + offset, -30, 30)))
+
+
+def _rows(x: Any) -> Array:
+    """Features as an array of float64, a row for each schedule."""
+    found = np.asarray(x) if isinstance(x, np.ndarray | list | tuple) else np.asarray(None)
+    if found.ndim != 2 or found.dtype.kind not in "iuf" or not np.isfinite(found).all():
+        raise ValueError(f"x is {shown(x)}; expected rows of numbers")
+    return found.astype("float64")

@@ -19,6 +19,7 @@ from d2ltvm.analysis.index_exprs import Sum
 from d2ltvm.analysis.occupancy import occupancy
 from d2ltvm.compiler import lowering
 from d2ltvm.compiler.ir import find
+from d2ltvm.compute.ops import whole
 from d2ltvm.search.workloads import Workload
 from d2ltvm.system import chips, devices
 
@@ -42,6 +43,9 @@ class Counted:
         stages: rounds that are fetched ahead, and one.
         unroll: the most statements that a loop may be unrolled to; 0 leaves it to the compiler.
         body: statements of all loops inside a round, unrolled.
+
+    Raises:
+        ValueError: one is no count; blocks, threads and stages are one at least.
     """
 
     blocks: int
@@ -59,6 +63,10 @@ class Counted:
     unroll: int
     body: int
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            whole(name, value, 1 if name in ("blocks", "threads", "stages") else 0)
+
 
 def counted(sch: Any, products: int) -> Counted:
     """Take a kernel apart.
@@ -66,9 +74,16 @@ def counted(sch: Any, products: int) -> Counted:
     Args:
         sch: a finished schedule for CUDA.
         products: multiply-adds that it does.
+
+    Raises:
+        TypeError, ValueError: `sch` is no schedule for CUDA of one kernel, or `products` no count.
     """
+    products = whole("products", products, 0)
     mod, unroll = _without_unrolling(lowering.as_module(sch))
-    (launch,), _, kernels = lowering.kernels_of(mod, devices.as_target("sm_80"))
+    launches, _, kernels = lowering.kernels_of(mod, devices.as_target("sm_80"))
+    if len(launches) != 1:
+        raise ValueError(f"sch has {len(launches)} kernels for CUDA; expected one")
+    (launch,) = launches
     body = kernels[launch.name].body
     walk = Walk(body, scattered=True)
     launched = Launched(walk, launch)

@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from d2ltvm.compute.ops import whole
+from d2ltvm.errors import shown
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -13,7 +16,11 @@ def ranks(values: Sequence[float] | Array) -> Array:
 
     >>> ranks([10, 30, 10]).tolist()
     [0.5, 2.0, 0.5]
+
+    Raises:
+        ValueError: they are no numbers in a row, or one is NaN.
     """
+    values = as_numbers("values", values)
     _, place, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return np.asarray((ends - (counts + 1) / 2)[place])
@@ -30,15 +37,17 @@ def rank_correlation(one: Sequence[float] | Array, other: Sequence[float] | Arra
         other: as many.
 
     Raises:
-        ValueError: there are not as many, fewer than two, or all of one side are equal.
+        ValueError: there are not as many, fewer than two, all of one side are equal, or one of
+            them is no number.
 
     Source: Spearman, "The proof and measurement of association between two things", 1904.
     """
+    one, other = as_numbers("one", one), as_numbers("other", other)
     if len(one) != len(other) or len(one) < 2:
         raise ValueError(
             f"one has {len(one)} values, other {len(other)}; expected as many, 2 or more"
         )
-    if len(set(one)) < 2 or len(set(other)) < 2:
+    if len(np.unique(one)) < 2 or len(np.unique(other)) < 2:
         raise ValueError("all values of one, or of other, are equal; expected some that differ")
     return float(np.round(np.corrcoef(ranks(one), ranks(other))[0, 1], 12))
 
@@ -54,14 +63,34 @@ def regret(
     Args:
         predicted: what the model says of each candidate; less is better.
         measured: seconds of each.
-        top: how many first choices are measured.
+        top: how many first choices are measured, a positive integer.
 
     Raises:
-        ValueError: there are not as many of both, or none.
+        ValueError: there are not as many of both, or none; one is no number, a time is not
+            positive, or `top` is not as above.
     """
+    predicted, measured = as_numbers("predicted", predicted), as_numbers("measured", measured)
+    top = whole("top", top)
     if len(predicted) != len(measured) or not len(measured):
         raise ValueError(
             f"predicted has {len(predicted)} values, measured {len(measured)}; expected as many"
         )
+    if not 0 < measured.min() <= measured.max() < np.inf:
+        raise ValueError(f"measured is {shown(measured)}; expected positive numbers")
     chosen = np.argsort(predicted, kind="stable")[:top]
-    return float(np.min(np.asarray(measured)[chosen]) / np.min(measured))
+    return float(np.min(measured[chosen]) / np.min(measured))
+
+
+def as_numbers(name: str, values: Any) -> Array:
+    """Numbers in a row as an array of float64; infinite ones may be among them.
+
+    Raises:
+        ValueError: they are not; `name` is what the message calls them.
+    """
+    try:
+        found = np.asarray(values)
+    except (ValueError, TypeError):
+        found = np.asarray(None)
+    if found.ndim != 1 or found.dtype.kind not in "iuf" or np.isnan(found).any():
+        raise ValueError(f"{name} is {shown(values)}; expected numbers in a row")
+    return found.astype("float64")

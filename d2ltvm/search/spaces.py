@@ -17,7 +17,8 @@ from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.logging import get_logging_func
 from tvm.s_tir.schedule import Trace
 
-from d2ltvm.errors import shown
+from d2ltvm.compute.ops import in_32_bits, whole
+from d2ltvm.errors import is_integer, shown
 from d2ltvm.search.workloads import Workload
 from d2ltvm.system import chips
 
@@ -82,7 +83,14 @@ class Space:
         Args:
             sketch: its number.
             seed: a positive integer, the same one for the same schedule.
+
+        Raises:
+            ValueError: there is no such sketch, or `seed` is none.
         """
+        if not is_integer(sketch) or not 0 <= sketch < len(self.sketches):
+            raise ValueError(
+                f"sketch is {shown(sketch)}; expected its number, 0 to {len(self.sketches) - 1}"
+            )
         trace = Trace(self.sketches[sketch].trace.insts, {})
         return self.finished(trace, seed)
 
@@ -92,7 +100,7 @@ class Space:
         The last steps (its post-processors) share copies out among threads, vectorise, unroll, put
         the zeros of a sum into a loop of their own, and ask whether a GPU has room for it.
         """
-        sch = Schedule(self.context.mod, seed=seed, error_render_level="none")
+        sch = Schedule(self.context.mod, seed=in_32_bits("seed", seed), error_render_level="none")
         try:
             trace.apply_to_schedule(sch, remove_postproc=True)
         except Exception:  # TVM's own kinds: a decision that this trace cannot have
@@ -157,7 +165,14 @@ def moved_factor(tile: list[int], most: int, rng: np.random.Generator) -> list[i
         tile: sizes, of which the last is at most `most`.
         most: see there.
         rng: says which, and how much.
+
+    Raises:
+        ValueError: a size, or `most`, is no positive integer.
     """
+    if not isinstance(tile, list | tuple) or not tile:
+        raise ValueError(f"tile is {shown(tile)}; expected positive integers")
+    tile = [whole(f"one of tile = {shown(tile)}", size) for size in tile]
+    most = whole("most", most)
     moves = [
         (x, y, factor)
         for x, size in enumerate(tile)
@@ -190,11 +205,12 @@ def space(work: Workload, kind: str = "cuda", generator: Any = None, seed: int =
         kind: 'cuda' or 'llvm'.
         generator: a `SpaceGenerator` of MetaSchedule's, or a function of a schedule, as
             `d2ltvm.search.book_space` makes one; None is `PostOrderApply` with TVM's rules.
-        seed: of the random decisions that sketches come with.
+        seed: of the random decisions that sketches come with, an integer from 1 to 2**31 - 1.
 
     Raises:
-        ValueError: `kind` is something else.
+        ValueError: `kind` or `seed` is something else.
     """
+    seed = in_32_bits("seed", seed)
     goal = target(kind)
     rules = {"sch_rules": kind, "postprocs": kind, "mutator_probs": kind}
     if generator is None:

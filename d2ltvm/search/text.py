@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from d2ltvm.errors import shown
+
 # What TVM writes at each call though it is the default.
 DEFAULTS = (
     ", preserve_unit_iters=True, disable_predication=False",
@@ -28,7 +30,12 @@ def as_text(sch: Any) -> str:
 
     Returns:
         The source of a function `apply(sch)`, which makes the same of a fresh schedule.
+
+    Raises:
+        TypeError: it is no schedule, or one without a trace.
     """
+    if getattr(sch, "trace", None) is None or not hasattr(sch, "mod"):
+        raise TypeError(f"sch is {shown(sch)}; expected a schedule with a trace")
     known: dict[str, str] = {}
     lines = ["def apply(sch):"]
     for line in str(sch.trace).splitlines()[2:]:

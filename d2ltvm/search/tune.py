@@ -17,6 +17,8 @@ from d2ltvm.bench.progress import progress
 from d2ltvm.bench.timing import time_together
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compiler.verify import compare
+from d2ltvm.compute.ops import in_32_bits, whole
+from d2ltvm.errors import shown
 from d2ltvm.fleet.jobs import LIMITS, Limits
 from d2ltvm.fleet.measuring import Servers
 from d2ltvm.search.database import Kept
@@ -147,8 +149,9 @@ def search(
         WrongResultError: a candidate of this process computes something else.
         ValueError: an argument is none of these, or as for `Kept`.
     """
-    if model not in MODELS:
-        raise ValueError(f"model is {model!r}; expected {', '.join(MODELS)}")
+    trials, seed = whole("trials", trials), in_32_bits("seed", seed)
+    if not isinstance(model, str) or model not in MODELS:
+        raise ValueError(f"model is {shown(model)}; expected {', '.join(MODELS)}")
     place = space(work, kind, generator, seed=seed)
     bench: Bench | FleetBench = (
         Bench(work, kind) if servers is None else FleetBench(work, kind, servers, folder, limits)

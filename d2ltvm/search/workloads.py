@@ -120,12 +120,15 @@ def workload(name: str, size: int) -> Workload:
         size: rows and columns, or channels in and out.
 
     Raises:
-        ValueError: `name` is another, or `size` is no positive integer.
+        ValueError: `name` is another, or `size` is no positive integer, or so large that an array
+            has 2**31 elements.
     """
     size = ops.whole("size", size)
-    if name == "matmul":
+    if isinstance(name, str) and name == "matmul":
+        ops.countable("A", (size, size))
         return Workload(name, size, 2 * size**3, 2 * size)
-    if name == "conv":
+    if isinstance(name, str) and name == "conv":
+        ops.countable("K", (size, size, KERNEL, KERNEL))
         flop = round(convolution.conv_gflop(size, size, SIDE, KERNEL, PAD, 1) * 1e9)
         return Workload(name, size, flop, 2 * size * KERNEL**2)
     raise ValueError(f"name is {shown(name)}; expected 'matmul' or 'conv'")
