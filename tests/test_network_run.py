@@ -23,6 +23,13 @@ def test_it_prints_the_classes_and_the_time_of_each_layer(capsys):
         assert values == sorted(values, reverse=True) and classes[0] == row.argmax()
     fused, _ = prepare(net, weights)
     assert {node.name for node in fused if node.kind in ("Conv", "Dense")} <= set(said["layers"])
+    memory = said["bytes"]
+    assert memory["images"] == images.nbytes and memory["results"] < memory["unshared"] / 2
+    largest = max(np.prod(fused.shapes[node.name]) for node in fused) * 4
+    assert memory["results"] >= largest and memory["weights"] >= sum(
+        4 * np.prod(shape) for shape in fused.parameters.values()
+    )
+    assert memory["peak"] == memory["images"] + memory["weights"] + memory["results"]
     assert said["seconds"]["low"] <= said["seconds"]["median"] <= said["seconds"]["high"]
 
 

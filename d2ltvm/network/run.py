@@ -14,6 +14,7 @@ from d2ltvm.compute.convolution import Array
 from d2ltvm.errors import MissingError, shown
 from d2ltvm.network import models
 from d2ltvm.network.graph import Network
+from d2ltvm.network.memory import memory_plan
 from d2ltvm.network.model import compile_network
 from d2ltvm.network.packed import lanes_here, pack_weights, packed_kernels
 from d2ltvm.network.passes import prepare
@@ -39,6 +40,8 @@ class Run:
         values: what the last layer gives for them.
         timing: seconds for all images.
         layers: seconds by layer, in the order of the network.
+        memory: bytes that are allocated, by what for: 'images', 'weights', and 'results', which
+            share memory by TVM's plan; and 'unshared', what results would take if they did not.
     """
 
     network: Network
@@ -47,6 +50,12 @@ class Run:
     values: list[list[float]]
     timing: Timing
     layers: dict[str, float]
+    memory: dict[str, int]
+
+    @property
+    def peak(self) -> int:
+        """Bytes that are allocated while the network runs, by the plan."""
+        return sum(self.memory[name] for name in ("images", "weights", "results"))
 
 
 def main(options: argparse.Namespace) -> int:
@@ -96,7 +105,14 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
     values = np.take_along_axis(result, order, axis=1)
     layers = {node.name: seconds[node.name] for node in fused if node.name in seconds}
     device = devices.describe_processor()["name"]
-    return Run(fused, device, order.tolist(), values.astype(float).tolist(), timing, layers)
+    plan = memory_plan(model.module)
+    memory = {
+        "images": images.nbytes,
+        "weights": sum(array.nbytes for array in weights.values()),
+        "results": plan.after + result.nbytes,
+        "unshared": plan.before + result.nbytes,
+    }
+    return Run(fused, device, order.tolist(), values.astype(float).tolist(), timing, layers, memory)
 
 
 def picture(path: str, batch: int, size: int) -> Array:
@@ -131,6 +147,7 @@ def table(found: Run) -> str:
     network, timing = found.network, found.timing
     batch, _, height, width = network.input.size
     total = sum(found.layers.values())
+    mib = {name: n / 2**20 for name, n in found.memory.items()}
     counts = network.multiply_adds()
     each = f"; {1e3 * timing.median / batch:.2f} ms an image" if batch > 1 else ""
     lines = [
@@ -144,6 +161,9 @@ def table(found: Run) -> str:
         "",
         f"{1e3 * timing.median:.2f} ms, from {1e3 * timing.low:.2f} to "
         f"{1e3 * timing.high:.2f}{each}",
+        f"memory by TVM's plan: {found.peak / 2**20:.1f} MiB; images {mib['images']:.1f}, weights "
+        f"{mib['weights']:.1f}, results {mib['results']:.1f} ({mib['unshared']:.1f} if each had "
+        "its own)",
         "",
         f"{'layer':40}{'result':>20}{'ms':>9}{'share':>7}{'GFLOPS':>8}",
     ]
@@ -165,4 +185,5 @@ def as_dict(found: Run) -> dict[str, Any]:
         "values": found.values,
         "seconds": vars(found.timing),
         "layers": found.layers,
+        "bytes": {**found.memory, "peak": found.peak},
     }
