@@ -35,6 +35,7 @@ def test_a_kernel_is_within_what_webgpu_guarantees_at_each_size(name):
                 assert launch["shared"] <= webgpu.MAX_SHARED
                 assert sorted(launch["bindings"]) == sorted(t["name"] for t in launch["tensors"])
                 assert f"@binding({len(launch['bindings'])}) var<uniform>" in launch["source"]
+                assert not re.search(r"\b(__\w+|_)\b", launch["source"])  # which WGSL reserves
             # The page writes the inputs of one and reads the output of the other.
             assert variant["launch"]["tensors"] == reference["plain"]["tensors"]
             inputs = [t["name"] for t in launch["tensors"] if not t["output"]]

@@ -116,7 +116,7 @@ def wgsl(sch: Any) -> Shader:
 
 def _compile(mod: Any) -> Shader:
     main, adapted = mod["main"], []
-    for adapt in (_without_block_z, _short_vectors, _one_shared_memory):
+    for adapt in (_named_loops, _without_block_z, _short_vectors, _one_shared_memory):
         main, what = adapt(main)
         adapted += what
     lowered, what = _lowered(main)
@@ -229,6 +229,18 @@ def _without_block_z(main: Any) -> tuple[Any, list[str]]:
 
     said = "the grid has blockIdx.z and blockIdx.y as one dimension"
     return _mapped(main, fuse), [said]
+
+
+def _named_loops(main: Any) -> tuple[Any, list[str]]:
+    """The function with a name for each loop: `_` and what begins with two of them WGSL reserves.
+
+    The second loop named `_` would be `__1`. Chromium takes that; Firefox has naga, which does not.
+    """
+    loops = (loop.loop_var for loop in find(main.body, "For"))
+    named = {var: tvm.ir.Var("step", var.ty) for var in loops if var.name.startswith("_")}
+    if not named:
+        return main, []
+    return tvm_ffi.structural_map(main, (tvm.ir.Var, lambda var: named.get(var, var))), []
 
 
 def _short_vectors(main: Any) -> tuple[Any, list[str]]:
