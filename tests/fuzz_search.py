@@ -78,7 +78,8 @@ def factors(tally, draw):
     """A moved factor keeps the product, the number of pieces and the limit."""
     tile = draw(mostly(st.lists(sizes(most=12), min_size=1, max_size=4)))
     most = draw(mostly(sizes(most=16)))
-    good = isinstance(tile, list | tuple) and bool(tile) and all(map(whole, tile)) and whole(most)
+    good = isinstance(tile, list | tuple) and bool(tile) and all(map(whole, tile))
+    good = good and whole(most, 1, math.inf)
     if good and max(tile) > 2**12:
         return
 
