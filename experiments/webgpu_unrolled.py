@@ -11,6 +11,10 @@ Predicted, before the first run on a GPU. An H200 under Vulkan, by wgpu: the con
 channels with virtual threads made 31 GFLOPS before, and makes 2,000 after. That is half of what
 CUDA makes of the schedule, for indices are still checked, and shared memory is read one number at
 a time. On a processor, by lavapipe: 1 to 3 times as fast, for an array in memory is in a cache.
+
+Found on 2026-11-23: the convolution from 33 to 1,968 GFLOPS; with 128 channels from 66 to 3,971.
+The kernels take turns, so their ratio holds. The chip's clock was not held: speeds of another run
+were a fifth of these. Lavapipe: 0.95 to 3 times as fast.
 """
 
 import argparse
