@@ -103,6 +103,7 @@ FOUND = {  # by the fuzz, at first: silent, a crash, or a line that did not help
         terms=0,
     ),
     "a model without time": lambda: d2ltvm.fleet.scaling.Terms(0, 1, 1, 1, 1, 1, 1),
+    "a network without a name": lambda: d2ltvm.network.load(["resnet18"]),
     "an operator without a name": lambda: d2ltvm.network.models.from_symbol(
         "none", [{"op": "clip", "inputs": ["data"]}], (1, 3, 8, 8)
     ),

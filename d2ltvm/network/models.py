@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from d2ltvm.compute.ops import whole
+from d2ltvm.compute.ops import in_32_bits
 from d2ltvm.errors import shown
 from d2ltvm.network import graph
 from d2ltvm.network.graph import Network, Node
@@ -44,9 +44,9 @@ def load(name: str, batch: int = 1, size: int = SIZE) -> Network:
     Raises:
         ValueError: there is no such network, or a number does not fit it.
     """
-    if name not in MODELS:
+    if not isinstance(name, str) or name not in MODELS:
         raise ValueError(f"name is {shown(name)}; expected one of {', '.join(MODELS)}")
-    batch, size = whole("batch", batch), whole("size", size)
+    batch, size = in_32_bits("batch", batch), in_32_bits("size", size)
     return from_symbol(name, stored(name), (batch, 3, size, size))
 
 

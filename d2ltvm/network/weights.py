@@ -24,7 +24,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from d2ltvm.compute.convolution import Array
-from d2ltvm.compute.ops import whole
+from d2ltvm.compute.ops import countable, whole
 from d2ltvm.errors import shown
 from d2ltvm.network.graph import Add, BatchNorm, Conv, Dense, Network, Node, Shape
 
@@ -72,6 +72,7 @@ def random_images(batch: int, size: int, seed: int = 0) -> Array:
         A float32 array of shape (batch, 3, size, size).
     """
     batch, size, seed = whole("batch", batch), whole("size", size), whole("seed", seed, 0)
+    countable("images", (batch, 3, size, size))
     images = np.zeros((batch, 3, size, size), "float32")
     for cells in (1, 3, 16):  # grids of patches, from one colour to fine ones
         patches = uniform(f"{seed}/images/{cells}", (batch, 3, cells, cells), -1, 1)
