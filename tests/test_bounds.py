@@ -129,3 +129,21 @@ def test_operators_mean_what_they_mean_in_tvm(name, c):
     a, b = tvm.tirx.Var("a", "int32"), tvm.tirx.Var("b", "int32")
     node = getattr(tvm.tirx, name)(a, b)
     assert walk._value(node, {a: np.array([-5]), b: np.array([3])}) == [c]
+
+
+@pytest.mark.parametrize("inner", [4, 8, 16])
+def test_a_copy_is_shared_out_among_the_threads_that_there_are(inner):
+    A = te.placeholder((64,), name="A")
+    sch = d2ltvm.schedule([A, te.compute((64,), lambda i: A[63 - i], name="C")])
+    copy = sch.cache_read(sch.get_sblock("C"), 0, "shared")
+    bx, tx = sch.split(sch.get_loops(sch.get_sblock("C"))[0], [None, 8])
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")
+    sch.compute_at(copy, tx)
+    sch.bind(sch.split(sch.get_loops(copy)[-1], [None, inner])[1], "threadIdx.x")
+    if inner == 8:
+        d2ltvm.check(d2ltvm.build(sch), (d2ltvm.get_abc(64)[0],), lambda a: a[::-1])
+        return
+    words = f"a loop of {inner} is bound to threadIdx.x, inside of one of 8; expected"
+    with pytest.raises(ValueError, match=words):
+        d2ltvm.build(sch)

@@ -1,4 +1,4 @@
-"""Indices outside of their tensors, found in a schedule before it is compiled."""
+"""Indices outside of their tensors, and threads that do not match, found before compiling."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -38,6 +38,9 @@ class _Unknown(Exception):
 def check(main: Any) -> None:
     """Raise a ValueError where a function accesses a tensor outside of its shape.
 
+    It is one, too, where loops inside each other are bound to the same threads and do not have
+    as many rounds: TVM would take one number for both.
+
     >>> A = tvm.te.placeholder((8,), name="A")
     >>> C = tvm.te.compute((8,), lambda i: A[i + 1], name="C")
     >>> check(tvm.te.create_prim_func([A, C]))
@@ -62,6 +65,7 @@ class _Walk:
         self.loops: dict[Any, tuple[int, int]] = {}  # first value and number of values
         self.values: dict[Any, Any] = {}  # of variables that are expressions of others
         self.guards: tuple[tuple[Any, bool], ...] = ()
+        self.threads: dict[str, int] = {}  # of the loops around: rounds, by what they are bound to
         self.analyzer = tvm.sym.Analyzer()
 
     def statement(self, node: Any) -> None:
@@ -75,7 +79,17 @@ class _Walk:
 
     def _do_For(self, node: Any) -> None:
         self._range(node.loop_var, node.min, node.extent)
+        outer = self.threads
+        if node.thread_binding is not None and isinstance(node.extent, tvm.tirx.IntImm):
+            tag, count = str(node.thread_binding.thread_tag), int(node.extent)
+            if tag.startswith("threadIdx") and self.threads.get(tag, count) != count:
+                raise ValueError(
+                    f"a loop of {count} is bound to {tag}, inside of one of {self.threads[tag]}; "
+                    "expected loops of one length"
+                )
+            self.threads = self.threads | {tag: count}
         self.statement(node.body)
+        self.threads = outer
 
     def _do_AttrStmt(self, node: Any) -> None:
         if node.attr_key == "thread_extent":
