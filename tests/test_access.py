@@ -367,7 +367,7 @@ def shared_by_block():
 def test_a_shared_index_that_depends_on_the_block():
     assert by_brute_force(shared_by_block())["s", "shared", "read", 4] == (8, 0, 13, 5)
     assert as_written(shared_by_block()) == by_brute_force(shared_by_block())
-    (launched,) = traffic._launched(traffic._as_written(shared_by_block()))
+    (launched,) = traffic.launched_of(traffic.as_written(shared_by_block()))
     assert len(launched.block_classes()[0]) == 8
     for arch in ("sm_80", "sm_90"):
         assert d2ltvm.traffic(shared_by_block(), arch).total("read", "shared") == (8, 13, 5)
@@ -389,7 +389,7 @@ def test_buffers_and_loops_of_one_name_are_told_apart():
                 C[k * 32 + x] = s[x * 2 + k] + t[x]
 
     sch = main.with_attr("global_symbol", "main")
-    lowered = traffic._as_written(sch)
+    lowered = traffic.as_written(sch)
     (function,) = lowered.device_functions.values()
     found = as_written(sch)
     assert found == by_brute_force(sch)

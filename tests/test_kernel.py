@@ -11,6 +11,7 @@ from tvm import te
 
 import d2ltvm
 from d2ltvm import schedules
+from d2ltvm.compiler import opencl as opencl_programs
 from d2ltvm.system import devices
 
 
@@ -339,3 +340,22 @@ def test_a_kernel_for_the_cpu_shows_its_machine_code():
     assert "main" in kernel.assembly and "ret" in kernel.assembly
     with pytest.raises(ValueError, match="the kernel is for cuda; expected one for 'llvm'"):
         _ = d2ltvm.build(d2ltvm.schedules.one_thread_each(1024), "sm_90").assembly
+
+
+def test_little_work_is_compiled_without_optimization_and_what_is_timed_with_it(
+    opencl, monkeypatch
+):
+    sch = schedules.transpose(33)
+    kernel = d2ltvm.build(sch, "opencl")
+    program = kernel._opencl
+    assert program.quick == ("Portable Computing Language" in opencl.platform.name)
+    assert list(program.built) == [program.quick]
+    a, c, timed = np.random.rand(33, 33).astype("float32"), *np.zeros((2, 33, 33), "float32")
+    kernel(a, c)
+    buffers = program.upload([a, timed])
+    program.launch(buffers, timed=True)
+    program.download(buffers, [a, timed])
+    assert False in program.built and np.array_equal(c, a.T) and np.array_equal(timed, a.T)
+    assert opencl_programs._stores(program.lowered) < opencl_programs.LITTLE
+    monkeypatch.setattr(opencl_programs, "LITTLE", 0)
+    assert not d2ltvm.build(sch, "opencl")._opencl.quick

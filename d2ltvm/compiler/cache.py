@@ -14,6 +14,7 @@ import functools
 import hashlib
 import importlib.metadata
 import os
+import random
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ import platformdirs
 
 VARIABLE = "D2LTVM_CACHE_DIR"
 LIMIT = 256 * 2**20  # bytes of all entries
+LOOKS = 256  # at all entries, until so many bytes are written
 SUFFIX = ".entry"
 
 
@@ -53,7 +55,8 @@ def remember(make: Callable[[], bytes], *key: object) -> bytes:
     if path:
         with contextlib.suppress(OSError):  # no right to write, no space left
             _write(path, made)
-            _evict()
+            if random.random() * LIMIT < LOOKS * len(made):
+                _evict()
     return made
 
 

@@ -121,7 +121,7 @@ class Kernel:
         self._check_arrays(arrays)
         if program := self._opencl:
             buffers = program.upload(arrays)
-            return lambda: program.launch(buffers)
+            return lambda: program.launch(buffers, timed=True)
         if all(isinstance(a, np.ndarray) for a in arrays):
             arrays = tuple(self.upload(arrays))
         main = self._executable["main"]

@@ -2,8 +2,13 @@
 
 TVM's wheel generates OpenCL source and has no OpenCL runtime, so the launches that its host code
 would make are made here, through pyopencl.
+
+PoCL compiles a kernel anew for each size of a block, and takes seconds to optimize what runs for
+microseconds at the sizes of a check. So a call with little work is compiled without optimization;
+what is timed, and a call with much work, is compiled with it.
 """
 
+import math
 import re
 import warnings
 from typing import Any
@@ -14,6 +19,9 @@ from d2ltvm.compiler.launches import Lowered
 from d2ltvm.errors import MissingError
 from d2ltvm.system.devices import opencl_device
 
+QUICK = ["-cl-opt-disable"]  # how a kernel is compiled that has little to do
+# So many steps take PoCL half a second without optimization: 7 to 9 ns each, measured on one core.
+LITTLE = 2**26
 TYPES = {"cl_khr_fp16": "float16", "cl_khr_fp64": "float64"}  # by the extension that has it
 
 
@@ -31,14 +39,28 @@ class Program:
         self.context = cl.Context([opencl_device()])
         self.queue = cl.CommandQueue(self.context)
         _check_types(lowered.source, opencl_device())
-        with warnings.catch_warnings():
-            # PoCL's notes on a kernel it compiled without trouble.
-            warnings.simplefilter("ignore", cl.CompilerWarning)
-            try:
-                program = cl.Program(self.context, lowered.source).build()
-            except cl.RuntimeError as error:
-                raise _refused(error) from error
-        self.kernels = {name: getattr(program, name) for name in program.kernel_names.split(";")}
+        pocl = "Portable Computing Language" in opencl_device().platform.name
+        self.quick = pocl and _stores(lowered) <= LITTLE
+        self.built: dict[bool, dict[str, Any]] = {}
+        self._kernels(self.quick)  # what the compiler refuses is refused now
+
+    def _kernels(self, quick: bool) -> dict[str, Any]:
+        """The kernels by name, compiled when they are first asked for."""
+        import pyopencl as cl
+
+        if quick not in self.built:
+            with warnings.catch_warnings():
+                # PoCL's notes on a kernel it compiled without trouble.
+                warnings.simplefilter("ignore", cl.CompilerWarning)
+                try:
+                    program = cl.Program(self.context, self.lowered.source).build(
+                        QUICK if quick else []
+                    )
+                except cl.RuntimeError as error:
+                    raise _refused(error) from error
+            names = program.kernel_names.split(";")
+            self.built[quick] = {name: getattr(program, name) for name in names}
+        return self.built[quick]
 
     def upload(self, arrays: Any) -> dict[str, Any]:
         """Device buffers by name: one for each array, and the temporaries."""
@@ -55,13 +77,14 @@ class Program:
             buffers[t.name] = cl.Buffer(self.context, flags, size)
         return buffers
 
-    def launch(self, buffers: dict[str, Any]) -> None:
+    def launch(self, buffers: dict[str, Any], timed: bool = False) -> None:
         """Run every launch of the program once, and wait for the last."""
         opencl_device()  # as above
+        kernels = self._kernels(self.quick and not timed)
         for launch in self.lowered.launches:
             threads = tuple(g * b for g, b in zip(launch.grid, launch.block, strict=True))
-            kernel = self.kernels[launch.name]
-            kernel(self.queue, threads, launch.block, *[buffers[name] for name in launch.args])
+            arguments = [buffers[name] for name in launch.args]
+            kernels[launch.name](self.queue, threads, launch.block, *arguments)
         self.queue.finish()
 
     def download(self, buffers: dict[str, Any], arrays: Any) -> None:
@@ -72,6 +95,24 @@ class Program:
             if p.output:
                 cl.enqueue_copy(self.queue, array, buffers[p.name])
         self.queue.finish()
+
+
+def _stores(lowered: Lowered) -> int:
+    """How often the threads of all launches store, or do what is no store, such as wait."""
+    return sum(
+        math.prod(launch.grid + launch.block) * _steps(lowered.device_functions[launch.name].body)
+        for launch in lowered.launches
+    )
+
+
+def _steps(statement: Any) -> int:
+    """The same of one thread that takes every branch."""
+    if hasattr(statement, "seq"):
+        return sum(map(_steps, statement.seq))
+    times = getattr(statement, "extent", 1)
+    parts = [getattr(statement, name, None) for name in ("body", "then_case", "else_case")]
+    inside = [part for part in parts if part is not None]
+    return int(times) * sum(map(_steps, inside)) if inside else 1
 
 
 def _check_types(source: str, device: Any) -> None:
