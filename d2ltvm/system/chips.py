@@ -31,7 +31,7 @@ class Chip:
         shared_kib: shared memory of one multiprocessor at most, KiB.
         shared_block_kib: shared memory of one block at most, KiB.
         l1_kib: L1 cache and shared memory of one multiprocessor together, KiB.
-        l2_mib: L2 cache, MiB.
+        l2_mib: L2 cache, MiB; for the H200 the white paper's number for the H100.
         memory_gb: device memory, GB.
         memory_kind: its technology.
         bandwidth_tb_s: its bandwidth, TB/s.
