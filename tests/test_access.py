@@ -497,3 +497,15 @@ def test_of_a_choice_each_side_is_loaded_where_it_is_taken():
     sch.bind(sch.get_loops(sch.get_sblock("C"))[0], "threadIdx.x")
     found = {t.tensor: t.requests for t in d2ltvm.traffic(sch) if t.kind == "read"}
     assert found == {"A": 1, "B": 1}
+
+
+@pytest.mark.parametrize("border", [0, 1])
+def test_asynchronous_copies_are_counted_in_blocks_at_the_border_as_in_others(border):
+    """A block of the border copies less, and only the guards of its copies tell it apart."""
+    shape = (128, 128, 8, 5, 3, border, 1)
+    counts = []
+    for stages in (1, 2):
+        sch = schedules.hwcn_tiled(*shape, depth=8, stages=stages)
+        assert ("cp_async" in d2ltvm.build(sch, "sm_90").code) == (stages == 2)
+        counts.append(d2ltvm.traffic(sch, "sm_90").total("read"))
+    assert counts[0] == counts[1] == d2ltvm.traffic(sch).total("read")

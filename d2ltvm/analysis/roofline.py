@@ -132,7 +132,7 @@ def report(
     chip = chips.chip(gpu)
     mod, arch, lowered, code = _compiled(sch, chip, config)
     tiles = lowering.is_tile_kernel(mod)
-    table = None if tiles else traffic.compiled(lowered, arch, code)
+    table = None if tiles else traffic.compiled(mod, lowered, arch, code)
     launch, resources, shared, held = _held(gpu, lowered, code)
     moved = sum(p.nbytes for p in lowered.params)
     products = flop is not None and _uses_tensorcores(code)

@@ -146,8 +146,8 @@ def traffic(sch: Any, arch: str | None = None, config: Config = None) -> Table:
     """
     if arch is None:
         return of_lowered(as_written(sch, config))
-    lowered = lowering.lower(lowering.as_module(sch), devices.as_target(arch), config)
-    return compiled(lowered, arch)
+    mod = lowering.as_module(sch)
+    return compiled(mod, lowering.lower(mod, devices.as_target(arch), config), arch)
 
 
 def as_written(sch: Any, config: Config = None) -> Lowered:
@@ -157,8 +157,8 @@ def as_written(sch: Any, config: Config = None) -> Lowered:
     return lowered
 
 
-def compiled(lowered: Lowered, arch: str, code: bytes | None = None) -> Table:
-    """`traffic` of a `launches.Lowered`, from its machine code: a cubin, or compiled here."""
+def compiled(mod: Any, lowered: Lowered, arch: str, code: bytes | None = None) -> Table:
+    """`traffic` of a module and its `launches.Lowered`, from machine code, which may be given."""
     if len(lowered.launches) != 1:
         names = ", ".join(launch.name for launch in lowered.launches)
         raise NotImplementedError(f"machine code of several kernels: {names}")
@@ -166,15 +166,15 @@ def compiled(lowered: Lowered, arch: str, code: bytes | None = None) -> Table:
     ours = cache.text_of(Path(__file__).parents[1], "analysis/*.py", "compiler/*.py")
     key = ("traffic", ours, cache.package_versions("numpy"))
     rows = cache.remember(
-        lambda: json.dumps(_interpreted(lowered, arch, code)).encode(),
+        lambda: json.dumps(_interpreted(mod, lowered, arch, code)).encode(),
         *(*key, arch, lowered.launches, lowered.source, code),
     )
     return _table({tuple(site): counts for site, counts in json.loads(rows)}, lowered)
 
 
-def _interpreted(lowered: Lowered, arch: str, code: bytes) -> list[tuple[Key, list[int]]]:
+def _interpreted(mod: Any, lowered: Lowered, arch: str, code: bytes) -> list[tuple[Key, list[int]]]:
     """What the machine code of a cubin does, by tensor, scope, kind and width."""
-    (launch,), (launched,) = lowered.launches, launched_of(lowered)
+    (launch,), launched = lowered.launches, _in_loads_and_stores(mod, lowered, arch)
     _refuse_what_takes_too_long(launched)
     blocks, often = launched.block_classes()
     needed = sass.needed(sass.parse(cubin.disassemble(code)))
@@ -189,6 +189,14 @@ def _interpreted(lowered: Lowered, arch: str, code: bytes) -> list[tuple[Key, li
             _count(found, site, first, active, times, more)
         left -= some.work
     return [(key, [int(count) for count in counts]) for key, counts in found.items()]
+
+
+def _in_loads_and_stores(mod: Any, lowered: Lowered, arch: str) -> Launched:
+    """The kernel as loads and stores, which tell blocks apart. A call of cp.async is neither."""
+    if not lowering.asks_for_asynchronous_copies(mod):
+        return launched_of(lowered)[0]
+    (launch,), _, kernels = lowering.kernels_of(mod, devices.as_target(arch))
+    return Launched(accesses.Walk(kernels[launch.name].body), launch)
 
 
 def _refuse_what_takes_too_long(launched: Launched) -> None:

@@ -211,10 +211,14 @@ register_tir_pipeline(PIPELINE, _pipeline)
 ASYNC = "software_pipeline_async_stages"  # how a schedule asks for asynchronous copies
 
 
+def asks_for_asynchronous_copies(mod: Any) -> bool:
+    """Whether a schedule asks for copies that go on beside the threads, where there are any."""
+    return any(ASYNC in loop.annotations for loop in find(mod["main"].body, "For"))
+
+
 def _asynchronous(mod: Any, target: Any, allowed: bool) -> tuple[Any, dict[str, Any]]:
     """The module and the options that it needs, where it asks for asynchronous copies."""
-    loops = find(mod["main"].body, "For")
-    if not any(ASYNC in loop.annotations for loop in loops):
+    if not asks_for_asynchronous_copies(mod):
         return mod, {}
     arch = re.fullmatch(r"sm_(\d+)[af]?", str(getattr(target, "arch", "")))
     if allowed and target.kind.name == "cuda" and arch and int(arch[1]) >= 80:
