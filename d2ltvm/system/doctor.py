@@ -28,7 +28,10 @@ REQUIREMENTS = "pip install -r requirements.txt"
 PROBE_SECONDS = 120  # importing PyTorch from a cold disk has taken most of a minute
 
 NO_KERNEL = "reading the rendered book"
-WITHOUT_GPU = "every kernel, as OpenCL on the CPU; GPU figures come from the records"
+WITHOUT_GPU = (
+    "every kernel on the CPU: as OpenCL, or played by a program where it uses TensorCores; "
+    "GPU figures come from the records"
+)
 
 
 @dataclass(frozen=True)
