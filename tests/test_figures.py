@@ -146,6 +146,14 @@ def test_a_negative_bar_is_inside_of_the_picture():
     assert slower.x1 < extents["5"].x0 and extents["5"].x1 < axes.bbox.x1
 
 
+def test_a_spread_reaches_from_the_lowest_to_the_highest_and_stays_in_the_picture():
+    d2ltvm.figures.bars({"a": 2.0, "b": 1.0}, spread={"a": (1.5, 3.0)})
+    axes = plt.gcf().axes[0]
+    (line,) = axes.collections  # b has none
+    assert line.get_segments()[0][:, 0].tolist() == [1.5, 3.0]
+    assert axes.get_xlim()[1] > 3.0
+
+
 def test_only_negative_bars_end_at_zero():
     d2ltvm.figures.bars({"a": -2.0, "b": -1.0})
     left, right = plt.gca().get_xlim()

@@ -195,6 +195,7 @@ def bars(
     form: str = "{:.3g}",
     points: tuple[Mapping[str, float], str] | None = None,
     label: str | None = None,
+    spread: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """Draw horizontal bars in the order given, with their values written at their ends.
 
@@ -209,6 +210,7 @@ def bars(
         form: format of the values.
         points: (number by name, label): a second value of some bars, drawn as a thin bar below.
         label: what the first values are, for the legend beside that of the second.
+        spread: (lowest, highest) by name, drawn as a black line at the end of a bar.
 
     Raises:
         ValueError: there are no values, or one is not finite.
@@ -219,7 +221,8 @@ def bars(
         places = range(len(values))[::-1]
         second = points[0] if points else {}
         smallest = min(0, *values.values(), *second.values())
-        largest = max(0, *values.values(), *second.values(), line[0] if line else 0)
+        ends = [high for _, high in (spread or {}).values()]
+        largest = max(0, *values.values(), *second.values(), *ends, line[0] if line else 0)
         room = 0.13 * (largest - smallest)  # for what is written beside a bar
         plain = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # hides the line
         for y, (name, value) in zip(places, values.items(), strict=True):
@@ -227,7 +230,9 @@ def bars(
             if name in second:  # both share the room of one
                 parts = [(y + 0.15, 0.34, value, 11.0), (y - 0.2, 0.2, second[name], 10.0)]
             for k, (at, high, x, size) in enumerate(parts):
-                bar = axes.barh([at], [x], color=style.COLOURS[k], height=high)
+                low, most = (spread or {}).get(name, (x, x)) if not k else (x, x)
+                about = {"xerr": [[x - low], [most - x]], "capsize": 3} if low < most else {}
+                bar = axes.barh([at], [x], color=style.COLOURS[k], height=high, **about)
                 box = None if k else plain
                 if line and not k and room < x <= line[0] < x + room:  # it would stand on the line
                     white = {"color": "white", "ha": "right", "va": "center", "fontsize": size}
