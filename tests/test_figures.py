@@ -593,3 +593,16 @@ def test_storages_show_each_result_in_its_place():
     for results in ([], [(1, 2)], [(2049, 0)]):
         with pytest.raises(ValueError, match="expected"):
             figures.draw_storages(results, [2048, 1024])
+
+
+def test_a_block_is_drawn_with_the_numbers_of_its_threads():
+    owner = np.full((12, 40), -1)
+    owner[:4, 16:32] = np.arange(64).reshape(4, 16)
+    d2ltvm.figures.draw_block(owner, thread=33)
+    whole, part = plt.gcf().axes
+    assert [text.get_text() for text in part.texts] == [f"{k}" for k in range(64)]
+    assert int((whole.images[0].get_array() == 1).sum()) == 64
+    image = part.images[0].get_array()
+    assert [int((image >= level).sum()) for level in (1, 2, 3)] == [64, 32, 1]
+    with pytest.raises(ValueError, match="in which thread 64 owns elements"):
+        d2ltvm.figures.draw_block(owner, thread=64)

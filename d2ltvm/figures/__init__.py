@@ -22,7 +22,7 @@ from d2ltvm.figures.launches import draw_first_step, draw_flow, draw_launch, dra
 from d2ltvm.figures.machine import draw_machine, draw_memory, draw_steps, draw_timeline
 from d2ltvm.figures.roles import draw_roles
 from d2ltvm.figures.style import COLOURS, DASHES, LEVELS, MARKERS, STYLE
-from d2ltvm.figures.tiles import draw_tiles
+from d2ltvm.figures.tiles import draw_block, draw_tiles
 from d2ltvm.figures.trees import draw_tree
 from d2ltvm.figures.windows import draw_conv_tiles, draw_inputs, draw_window
 
@@ -35,6 +35,7 @@ __all__ = [
     "Tile",
     "bars",
     "draw_banks",
+    "draw_block",
     "draw_chain",
     "draw_conv_tiles",
     "draw_first_step",

@@ -54,6 +54,50 @@ def draw_tiles(
         figure.legend(patches, names, ncols=4, fontsize=9, loc="outside upper left", frameon=False)
 
 
+def draw_block(owner: Array, thread: int = 0) -> None:
+    """Draw the grid of tiles over a matrix, and one block's tile with the number of each thread.
+
+    >>> sch = matmul_tiled(256, 256, 256, tile=8)
+    >>> d2ltvm.figures.draw_block(d2ltvm.owners(sch, "C")[:64, :64])
+
+    Args:
+        owner: for each element of a matrix the thread of the block that owns it, -1 for none, such
+            as `d2ltvm.owners` returns it.
+        thread: whose element and warp are coloured.
+
+    Raises:
+        ValueError: `owner` is no matrix, or `thread` owns nothing in it.
+    """
+    if owner.ndim != 2 or not (owner == thread).any():
+        raise ValueError(
+            f"owner has shape {owner.shape}; expected a matrix in which thread {thread} "
+            "owns elements"
+        )
+    tile = _cut(owner)
+    high = 4.7 * tile.shape[0] / tile.shape[1]  # inches: the tile fills the width
+    sizes: dict[str, Any] = {"height_ratios": (1.4, high)}
+    with style.page((5.4, high + 3), 2, **sizes) as (figure, both):
+        whole, part = both
+        _draw(whole, np.where(owner >= 0, WARP * (thread // WARP + 1), -1), -2)
+        whole.set_title("the grid: all tiles of the matrix", loc="left", fontsize=10)
+        _draw(part, tile, thread)
+        part.set_title(
+            "one block: its tile, with the numbers of its threads", loc="left", fontsize=10
+        )
+        for axes, grid, step in ((whole, owner, tile.shape), (part, tile, (1, 1))):
+            rows, columns = (np.arange(0, n, s) for n, s in zip(grid.shape, step, strict=True))
+            axes.set_yticks(rows, rows, fontsize=8)
+            axes.set_xticks(columns, columns, fontsize=8)
+        levels = list(style.LEVELS.values())
+        for (row, column), number in np.ndenumerate(tile):
+            ink = "white" if style.dark(levels[_levels(tile, thread)[row, column]]) else "black"
+            at: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "color": ink}
+            part.text(column, row, f"{number}", **at)
+        names = ["grid", "block", f"warp {thread // WARP}", f"thread {thread}"]
+        patches = [Patch(fc=colour, ec="black", lw=0.5) for colour in levels]
+        figure.legend(patches, names, ncols=4, fontsize=9, loc="outside upper left", frameon=False)
+
+
 def _levels(grid: Array, thread: int) -> Array:
     """0 outside of the block, 1 in it, 2 in the thread's warp, 3 in the thread."""
     block, warp = grid >= 0, (grid >= 0) & (grid // WARP == thread // WARP)
