@@ -4,7 +4,6 @@ Each function runs kernels on the GPU that is there and returns a `Measurement`,
 `d2ltvm.measure`. `chain_of` and `places` make the data of those that follow chains through memory.
 """
 
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -210,23 +209,6 @@ def places(n: int, count: int, line: int = LINE, sectors: int = 1) -> Array:
     thread = np.arange(count)
     apart = n // line // -(-count // sectors)  # lines
     return (thread // sectors * apart * line + thread % sectors * SECTOR).astype("int32")
-
-
-def first_visits(n: int, count: int) -> int:
-    """In how many steps at least one of `count` places comes to a line for the first time.
-
-    All places go round the same chain of `n` elements, a line at a step, from where `places` has
-    them. A place is at new lines until it comes to where the next one has begun.
-
-    >>> [first_visits(256, count) for count in (1, 2, 8)]
-    [8, 4, 1]
-    """
-    chain, when, at = chain_of(n), {}, 0
-    for step in range(n // LINE):
-        when[at] = step
-        at = int(chain[at])
-    starts = sorted(when[place] for place in places(n, count).tolist())
-    return max(b - a for a, b in itertools.pairwise([*starts, starts[0] + n // LINE]))
 
 
 def chase_time(kernel: Any, chain: Any, starts: Array, warm: int = 1, rounds: int = 7) -> Timing:
