@@ -287,9 +287,9 @@ def draw_kinds(
             axes.pcolormesh(grid, **mesh, edgecolors="#bbbbbb", linewidth=0.3)
             axes.set(xlim=(-0.1, shape[1] + 0.1), ylim=(len(grid) + 0.1, -0.1))
             axes.set(aspect="equal", anchor="W")
-            axes.set_title(title, loc="left", fontsize=9.5)
+            axes.set_title(title, loc="left", fontsize=11.5)
         keys = [Patch(fc=colour, ec="black", lw=0.5) for colour in colours]
-        figure.legend(keys, kinds, ncols=len(kinds), fontsize=9, loc="outside upper left")
+        figure.legend(keys, kinds, ncols=len(kinds), fontsize=11, loc="outside upper left")
 
 
 def _times(counts: Array) -> str:

@@ -180,7 +180,7 @@ def tile_columns(boxes: int, oc: int, sms: int) -> int:
     >>> tile_columns(98, 512, 132)
     128
 
-    Half as many columns take more than half as long, since they read as many rows.
+    Half as many columns take more than half as long, as `cost` says.
     """
     # Measured: hopper/columns; for 64, the turns of 32 images in hopper/batches.
     cost = {256: 256, 128: 132, 64: 80}
