@@ -141,6 +141,13 @@ def test_rows_of_kernels_are_apart_in_shared_memory():
     assert wavefronts < 2 * requests and table.total("read", "shared")[2] == 0
 
 
+def test_parts_that_do_not_divide_a_tile_write_it_alone():
+    """What a block writes beyond its tile is overwritten when blocks run in turn, not on a GPU."""
+    sch = schedules.conv_split(16, 12, 8, 3, 1, 1, 4, 2, 2, parts=3, depth=2, lanes=8)
+    (write,) = [t for t in d2ltvm.traffic(sch) if (t.kind, t.scope) == ("write", "global")]
+    assert write.sectors == 16 * 8 * 8 * 4 // 32
+
+
 @pytest.mark.parametrize("length, most, largest", [(21, 8, 7), (12, 8, 6), (7, 6, 1), (5, 8, 5)])
 def test_the_largest_divisor_of_a_loop(length, most, largest):
     sch = schedules.one_thread_each(length, nt=1)

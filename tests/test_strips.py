@@ -76,6 +76,13 @@ def test_a_mean_of_all_pixels(batch, c, n, groups, width):
     hold(got, n * n + 1, lambda x: x.mean((1, 2)), x)
 
 
+def test_blocks_of_a_mean_write_their_own_channels_alone():
+    """What one writes beyond is overwritten when blocks run in turn, and wrong on a GPU."""
+    table = d2ltvm.traffic(schedules.pool_global(1, 512, 7))
+    (write,) = [t for t in table if (t.kind, t.scope) == ("write", "global")]
+    assert (write.requests, write.sectors) == (512 // 32, 512 * 2 // 32)
+
+
 @pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize(
     ("pixels", "c", "each", "block", "width"), [(64, 32, 4, (4, 4), 8), (9, 12, 2, (3, 2), 4)]

@@ -302,9 +302,11 @@ def add_up(sch: Schedule, sums: SBlockRV, tile_loop: LoopRV, threads: Factors) -
     sch.reverse_compute_at(sums, tile_loop)
     part, *axes = sch.get_loops(sums)[3:]
     sch.reorder(*axes, part)
-    _, *axes = sch.split(sch.fuse(*axes), [None, *threads])
+    every = sch.fuse(*axes)
+    # Before the split: both have its condition then.
+    sch.reverse_compute_at(sch.get_sblock("Y"), every)
+    _, *axes = sch.split(every, [None, *threads])
     bind_thread(sch, axes, THREADS)
-    sch.reverse_compute_at(sch.get_sblock("Y"), axes[-1])
     sch.unroll(part)
 
 

@@ -107,10 +107,10 @@ def pool_global(
     sch.set_scope(sums, 0, "local")
     sch.reverse_compute_at(sums, tile)
     *_, row, ch = sch.get_loops(sums)
+    sch.reorder(ch, row)
+    sch.reverse_compute_at(rounded, ch)  # before the split, whose condition both have then
     _, ty, tx = sch.split(ch, [None, n, groups])
-    sch.reorder(ty, tx, row)
     bind_thread(sch, (ty, tx), THREADS)
-    sch.reverse_compute_at(rounded, tx)
     sch.unroll(row)
     return sch
 
