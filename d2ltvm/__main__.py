@@ -107,9 +107,9 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run",
         help="a whole network on images: its classes, and the time of each layer",
-        description="Run a network of MXNet's model zoo, with random weights, on the processor: "
-        "the five likeliest classes of each image, and the time of each layer.",
-        epilog="The exit code is 0 unless the network or the image is not there.",
+        description="Run a network of MXNet's model zoo, with random weights, on the processor or "
+        "on an H100 or H200: the likeliest classes of each image, and the time of each layer.",
+        epilog="The exit code is 0 unless the network, the image or the GPU is not there.",
     )
     run.add_argument(
         "network", help="resnet18, resnet50, resnet101, vgg16, mobilenet or mobilenet_v2"
@@ -117,6 +117,12 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--batch", type=int, default=1, help="how many images; 1 by default")
     run.add_argument("--size", type=int, default=224, help="rows and columns; 224 by default")
     run.add_argument("--image", metavar="FILE", help="a picture; without one, random images")
+    run.add_argument(
+        "--target",
+        choices=["llvm", "cuda"],
+        default="llvm",
+        help="the processor (default), in float32; or an H100 or H200, in float16",
+    )
     run.add_argument("--json", action="store_true", help="print JSON instead of a table")
     run.set_defaults(module="d2ltvm.network.run")
     search = commands.add_parser(

@@ -42,3 +42,6 @@ class MissingError(RuntimeError):
     def __init__(self, missing: str, still: str, command: str):
         super().__init__(f"{missing}; what still works: {still}; to get it: {command}")
         self.missing, self.still, self.command = missing, still, command
+
+    def __reduce__(self) -> tuple[Any, ...]:  # it comes out of other processes, too
+        return type(self), (self.missing, self.still, self.command)

@@ -48,16 +48,21 @@ def remember(make: Callable[[], bytes], *key: object) -> bytes:
     Returns:
         bytes.
     """
-    path = _path(key)
-    if path and (kept := _read(path)) is not None:
-        return kept
+    if (entry := kept(*key)) is not None:
+        return entry
     made = make()
-    if path:
+    if path := _path(key):
         with contextlib.suppress(OSError):  # no right to write, no space left
             _write(path, made)
             if random.random() * LIMIT < LOOKS * len(made):
                 _evict()
     return made
+
+
+def kept(*key: object) -> bytes | None:
+    """What the cache has for a key, as `remember` was given it; None where it has nothing."""
+    path = _path(key)
+    return _read(path) if path else None
 
 
 def entries() -> Iterator[tuple[float, int, Path]]:

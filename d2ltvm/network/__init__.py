@@ -7,10 +7,11 @@ of MXNet, and runs them there.
 
 `relaxed` writes a network down in Relax, TVM's language of graphs, and `model` compiles that for
 TVM's virtual machine; a node may have a kernel of one's own. `memory` tells which results share
-memory, `packed` has kernels for processors, and `run` is `python -m d2ltvm run`.
+memory, `packed` has kernels for processors, and `run` is `python -m d2ltvm run`, with `report`.
 
 `on_hopper` makes a list of launches of a network, for an H100 or H200, of the kernels that
 `hopper_kernels` describes; `launching` compiles them, and captures them into a CUDA graph.
+`run_on_hopper` is the command there.
 """
 
 from d2ltvm import _lazy

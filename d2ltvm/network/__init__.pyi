@@ -14,7 +14,9 @@ from . import (
     passes as passes,
     reference as reference,
     relaxed as relaxed,
+    report as report,
     run as run,
+    run_on_hopper as run_on_hopper,
     weights as weights,
 )
 from .graph import Network as Network

@@ -10,26 +10,53 @@ from typing import Any
 
 from d2ltvm.bench import timing
 from d2ltvm.bench.libraries import torch_cuda
-from d2ltvm.compiler import cubin, im2col, lowering
+from d2ltvm.compiler import cache, cubin, im2col, lowering, nvrtc
+from d2ltvm.errors import MissingError
 from d2ltvm.network.hopper_kernels import HopperKernel, nbytes
 from d2ltvm.network.on_hopper import Array, Program
 from d2ltvm.system import devices
 
 Function = Callable[..., Any]
+SOURCES = ("compiler/*.py", "hopper/*.py", "network/hopper_kernels.py")  # that make a kernel
 
 
 def compile_library(kernel: HopperKernel, path: str) -> str:
     """Compile a kernel into a shared library, by TVM and NVRTC; returns its path.
 
-    It takes no GPU, but TVM's runtime for one: on a machine without a driver the library holds the
-    kernel's source, and cannot be loaded.
+    What was compiled once is kept on disk. It takes no GPU, but TVM's runtime for one: on a machine
+    without a driver the library holds the kernel's source, and cannot be loaded.
+
+    Raises:
+        MissingError: there is no C++ compiler, which links it.
     """
+    return _write(path, cache.remember(lambda: _exported(kernel), *_key(kernel)))
+
+
+def _exported(kernel: HopperKernel) -> bytes:
+    from tvm.support import cc
+
+    if cc.get_cc() is None:
+        raise MissingError("there is no C++ compiler", "--target llvm", "sudo apt-get install g++")
     cubin.ensure_cuda_compiler()
     mod = lowering.as_module(kernel.make())
     lowered = lowering.lower(mod, devices.as_target("sm_90a"))
-    own = f"{path}.{os.getpid()}.so"
-    lowered.executable.export_library(own)
-    os.replace(own, path)  # whole or not at all
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernel.so")
+        lowered.executable.export_library(str(path))
+        return path.read_bytes()
+
+
+def _key(kernel: HopperKernel) -> tuple[object, ...]:
+    """What a library follows from: a kernel's sizes, the modules that write it, and the tools."""
+    text = cache.text_of(Path(__file__).parents[1], "*.py", *SOURCES)
+    versions = cache.package_versions("apache-tvm", "apache-tvm-ffi"), nvrtc.identity()
+    return "library", repr(kernel), text, versions, devices.driver_version()
+
+
+def _write(path: str, data: bytes) -> str:
+    own = Path(f"{path}.{os.getpid()}")
+    own.write_bytes(data)
+    own.replace(path)  # whole or not at all
     return path
 
 
@@ -50,12 +77,20 @@ def processes(many: int | None = None) -> ProcessPoolExecutor:
 def compile_all(
     kernels: Iterable[HopperKernel], pool: ProcessPoolExecutor, folder: str | None = None
 ) -> dict[HopperKernel, "Future[str]"]:
-    """Have kernels compiled; the future path of each library, in the order given."""
+    """Have kernels compiled; the future path of each library, in the order given.
+
+    One that the cache has takes no process: it is there already.
+    """
     place = Path(folder or tempfile.mkdtemp(prefix="d2ltvm-"))
-    return {
-        kernel: pool.submit(compile_library, kernel, str(place / f"{number}.so"))
-        for number, kernel in enumerate(dict.fromkeys(kernels))
-    }
+    found: dict[HopperKernel, Future[str]] = {}
+    for number, kernel in enumerate(dict.fromkeys(kernels)):
+        path = str(place / f"{number}.so")
+        if (data := cache.kept(*_key(kernel))) is not None:
+            found[kernel] = Future()
+            found[kernel].set_result(_write(path, data))
+        else:
+            found[kernel] = pool.submit(compile_library, kernel, path)
+    return found
 
 
 class OnGpu:
@@ -97,6 +132,17 @@ class OnGpu:
         self.arrays = [arrays for _, arrays in bound]
         self.launches = [bound_to(functions[step.kernel], arrays) for step, arrays in bound]
         self.images, self.result = self.arrays[0][0], self.arrays[-1][-1]
+
+    def __call__(self, images: Array) -> Array:
+        """The result for images, (batch, height, width, channels), in float32."""
+        import tvm_ffi
+
+        torch = torch_cuda()
+        self.images.copy_(torch.from_numpy(images))
+        with tvm_ffi.use_torch_stream():
+            self.launch()
+        result: Array = self.result.float().cpu().numpy()
+        return result
 
     def launch(self) -> None:
         """Launch all steps on TVM's current stream."""

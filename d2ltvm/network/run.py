@@ -3,13 +3,11 @@
 import argparse
 import json
 import sys
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from d2ltvm.bench.progress import progress
-from d2ltvm.bench.timing import Timing, time_together
+from d2ltvm.bench.timing import time_together
 from d2ltvm.compute.convolution import Array
 from d2ltvm.errors import MissingError, shown
 from d2ltvm.network import models
@@ -18,10 +16,10 @@ from d2ltvm.network.memory import memory_plan
 from d2ltvm.network.model import compile_network
 from d2ltvm.network.packed import lanes_here, pack_weights, packed_kernels
 from d2ltvm.network.passes import prepare
+from d2ltvm.network.report import Run, as_dict, likeliest, table
 from d2ltvm.network.weights import random_images, random_weights
 from d2ltvm.system import devices
 
-TOP = 5
 SMALLEST = 32  # below, an image has no pixel left when a network is through
 # Means and deviations of ImageNet's images by channel, by which these networks expect them.
 MEANS = (0.485, 0.456, 0.406)
@@ -29,41 +27,16 @@ DEVIATIONS = (0.229, 0.224, 0.225)
 STEPS = ("graph", "weights", "kernels", "compiling", "running", "layers")
 
 
-@dataclass(frozen=True)
-class Run:
-    """What came of running a network.
-
-    Attributes:
-        network: as it was run.
-        device: what it was run on.
-        classes: for each image the numbers of its classes, the likeliest first.
-        values: what the last layer gives for them.
-        timing: seconds for all images.
-        layers: seconds by layer, in the order of the network.
-        memory: bytes that are allocated, by what for: 'images', 'weights', and 'results', which
-            share memory by TVM's plan; and 'unshared', what results would take if they did not.
-    """
-
-    network: Network
-    device: str
-    classes: list[list[int]]
-    values: list[list[float]]
-    timing: Timing
-    layers: dict[str, float]
-    memory: dict[str, int]
-
-    @property
-    def peak(self) -> int:
-        """Bytes that are allocated while the network runs, by the plan."""
-        return sum(self.memory[name] for name in ("images", "weights", "results"))
-
-
 def main(options: argparse.Namespace) -> int:
     """Run the command; its exit code, 1 where it cannot be done."""
     try:
-        found = run(options.network, options.batch, options.size, options.image)
+        if options.target == "cuda":  # its kernels take a while to import
+            from d2ltvm.network.run_on_hopper import run as run_here
+        else:
+            run_here = run
+        found = run_here(options.network, options.batch, options.size, options.image)
     except (ValueError, MissingError, OSError) as error:
-        progress(len(STEPS), len(STEPS), "")
+        progress(1, 1, "")
         print(f"python -m d2ltvm run: {error}", file=sys.stderr)
         return 1
     print(json.dumps(as_dict(found), indent=2) if options.json else table(found))
@@ -84,10 +57,7 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
         OSError: the file cannot be read.
     """
     progress(0, len(STEPS), STEPS[0])
-    if size < SMALLEST:
-        raise ValueError(f"size is {size}; expected at least {SMALLEST}")
-    network = models.load(name, batch, size)
-    images = random_images(batch, size) if image is None else picture(image, batch, size)
+    network, images = given(name, batch, size, image)
     progress(1, len(STEPS), STEPS[1])
     fused, weights = prepare(network, random_weights(network))
     progress(2, len(STEPS), STEPS[2])
@@ -101,8 +71,6 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
     progress(5, len(STEPS), STEPS[5])
     seconds = model.seconds_by_layer(images)
     progress(6, len(STEPS), "")
-    order = np.argsort(-result, axis=1)[:, :TOP]
-    values = np.take_along_axis(result, order, axis=1)
     layers = {node.name: seconds[node.name] for node in fused if node.name in seconds}
     device = devices.describe_processor()["name"]
     plan = memory_plan(model.module)
@@ -112,7 +80,15 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
         "results": plan.after + result.nbytes,
         "unshared": plan.before + result.nbytes,
     }
-    return Run(fused, device, order.tolist(), values.astype(float).tolist(), timing, layers, memory)
+    return Run(fused, device, "float32", *likeliest(result), timing, layers, memory)
+
+
+def given(name: str, batch: int, size: int, image: str | None) -> tuple[Network, Array]:
+    """The network and its images, float32, of what the command is told: see `run`."""
+    if size < SMALLEST:
+        raise ValueError(f"size is {size}; expected at least {SMALLEST}")
+    network = models.load(name, batch, size)
+    return network, random_images(batch, size) if image is None else picture(image, batch, size)
 
 
 def picture(path: str, batch: int, size: int) -> Array:
@@ -140,50 +116,3 @@ def picture(path: str, batch: int, size: int) -> Array:
     square = colours[top + where][:, left + where]
     normal = ((square - MEANS) / DEVIATIONS).astype("float32").transpose(2, 0, 1)
     return np.ascontiguousarray(np.broadcast_to(normal, (batch, *normal.shape)))
-
-
-def table(found: Run) -> str:
-    """The run as text."""
-    network, timing = found.network, found.timing
-    batch, _, height, width = network.input.size
-    total = sum(found.layers.values())
-    mib = {name: n / 2**20 for name, n in found.memory.items()}
-    counts = network.multiply_adds()
-    each = f"; {1e3 * timing.median / batch:.2f} ms an image" if batch > 1 else ""
-    lines = [
-        f"{network.name}, {batch} x {height} x {width}, float32, on {found.device}",
-        "Weights are random: the classes mean nothing, the times do.",
-        "",
-        *(
-            f"image {n}: classes " + ", ".join(f"{c} ({v:.3f})" for c, v in zip(*both, strict=True))
-            for n, both in enumerate(zip(found.classes, found.values, strict=True))
-        ),
-        "",
-        f"{1e3 * timing.median:.2f} ms, from {1e3 * timing.low:.2f} to "
-        f"{1e3 * timing.high:.2f}{each}",
-        f"memory by TVM's plan: {found.peak / 2**20:.1f} MiB; images {mib['images']:.1f}, weights "
-        f"{mib['weights']:.1f}, results {mib['results']:.1f} ({mib['unshared']:.1f} if each had "
-        "its own)",
-        "",
-        f"{'layer':40}{'result':>20}{'ms':>9}{'share':>7}{'GFLOPS':>8}",
-    ]
-    for name, seconds in found.layers.items():
-        shape = " x ".join(map(str, network.shapes[name]))
-        speed = f"{2e-9 * counts[name] / seconds:8.1f}" if name in counts else ""
-        lines.append(f"{name:40}{shape:>20}{1e3 * seconds:9.3f}{seconds / total:7.1%}{speed}")
-    overall = 2e-9 * sum(counts.values()) / total
-    return "\n".join([*lines, f"{'all layers':60}{1e3 * total:9.3f}{1:7.1%}{overall:8.1f}"])
-
-
-def as_dict(found: Run) -> dict[str, Any]:
-    """The run as what JSON can hold; times in seconds."""
-    return {
-        "network": found.network.name,
-        "images": list(found.network.input.size),
-        "device": found.device,
-        "classes": found.classes,
-        "values": found.values,
-        "seconds": vars(found.timing),
-        "layers": found.layers,
-        "bytes": {**found.memory, "peak": found.peak},
-    }

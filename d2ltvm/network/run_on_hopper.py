@@ -1,0 +1,96 @@
+"""`python -m d2ltvm run --target cuda`: a network on an H100 or H200, in float16."""
+
+import tempfile
+from concurrent.futures import as_completed
+
+import numpy as np
+
+from d2ltvm.bench.libraries import torch_cuda
+from d2ltvm.bench.progress import progress
+from d2ltvm.bench.timing import time_together
+from d2ltvm.network import launching, models, on_hopper
+from d2ltvm.network.hopper_kernels import HopperKernel
+from d2ltvm.network.passes import prepare
+from d2ltvm.network.report import Run, likeliest
+from d2ltvm.network.run import given
+from d2ltvm.network.weights import random_weights
+from d2ltvm.system import devices
+
+REMARK = "Each layer is timed alone; in the network one begins while the one before it ends."
+
+
+def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = None) -> Run:
+    """Run a network on the GPU, as launches in one CUDA graph: see `on_hopper`.
+
+    Kernels that are not kept on disk are compiled first, in several processes.
+
+    Args:
+        name: one of `models.MODELS` without groups and relu6, for which there are no kernels.
+        batch: how many images.
+        size: their rows and columns.
+        image: a file with a picture, which all images show then; random ones without it.
+
+    Raises:
+        ValueError: one of them is not as above, or the file is no picture.
+        OSError: the file cannot be read.
+        MissingError: there is no H100 or H200, no driver for it, no PyTorch, or no C++ compiler.
+    """
+    devices.need_cuda("--target llvm")
+    devices.need_hopper()
+    torch_cuda()
+    progress(0, 6, "graph")
+    network, images = given(name, batch, size, image)
+    progress(1, 6, "weights")
+    fused, weights = prepare(network, random_weights(network))
+    progress(2, 6, "kernels")
+    program = on_hopper.program(fused, weights)
+    many = len(program.kernels)
+    functions = compiled(program.kernels)
+    progress(many + 3, many + 6, "copying")
+    on_gpu = launching.OnGpu(program, functions)
+    progress(many + 4, many + 6, "running")
+    nhwc = np.ascontiguousarray(images.transpose(0, 2, 3, 1), "float16")
+    result = on_gpu(nhwc).reshape(batch, -1)
+    timing = time_together({"run": on_gpu.launch}, "burst")["run"]
+    progress(many + 5, many + 6, "layers")
+    layers = seconds_by_layer(on_gpu)
+    progress(many + 6, many + 6, "")
+    device = devices.describe_device()["name"]
+    used = memory(program)
+    return Run(fused, device, "float16", *likeliest(result), timing, layers, used, REMARK)
+
+
+def compiled(kernels: list[HopperKernel]) -> dict[HopperKernel, launching.Function]:
+    """The functions of kernels, compiled where they are not kept; draws the progress."""
+    many = len(kernels)
+    with tempfile.TemporaryDirectory() as folder, launching.processes() as pool:
+        libraries = launching.compile_all(kernels, pool, folder)
+        try:
+            for done, library in enumerate(as_completed(libraries.values())):
+                progress(2 + done, many + 6, f"compiling, {done} of {many} kernels")
+                library.result()
+        except BaseException:  # the others are not waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        return {kernel: launching.load_library(path.result()) for kernel, path in libraries.items()}
+
+
+def seconds_by_layer(on_gpu: launching.OnGpu) -> dict[str, float]:
+    """Seconds of each node's launches, one launch after the other, by the name of the node."""
+    found: dict[str, float] = {}
+    for step, launch in zip(on_gpu.steps, on_gpu.launches, strict=True):
+        timing = time_together({"launch": launch}, "graph", 3)["launch"]
+        found[step.node] = found.get(step.node, 0.0) + timing.median
+    return found
+
+
+def memory(program: on_hopper.Program) -> dict[str, int]:
+    """Bytes that a program takes, as `Run` has them."""
+    sizes, (_, together) = program.sizes, program.places()
+    images = sizes[program.given]
+    return {
+        "images": images,
+        "weights": sum(array.nbytes for array in program.constants.values()),
+        "results": together - images,
+        "unshared": sum(sizes.values()) - images,
+    }

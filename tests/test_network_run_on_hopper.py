@@ -1,0 +1,194 @@
+"""`python -m d2ltvm run --target cuda`, with emulated kernels in place of a GPU."""
+
+import json
+import pickle
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_network_on_hopper import BLOCK, rounded, some_weights
+
+import d2ltvm
+from d2ltvm import __main__
+from d2ltvm.bench.timing import Timing
+from d2ltvm.errors import MissingError
+from d2ltvm.network import launching, on_hopper, reference, run_on_hopper
+from d2ltvm.network.hopper_kernels import MaxPool, MeanPool
+from d2ltvm.system import colab, devices
+
+WEIGHTS = some_weights(BLOCK)
+KERNELS = [MeanPool((1, 7, 7, 8)), MaxPool((1, 8, 8, 8), (2, 2), (2, 2), (0, 0))]
+
+
+class Emulated:
+    """`launching.OnGpu` without a GPU."""
+
+    def __init__(self, program, functions):
+        assert set(functions) == set(program.kernels)
+        self.program, self.steps = program, program.steps
+        self.launches = [self.launch] * len(program.steps)
+
+    def launch(self):
+        pass
+
+    def __call__(self, images):
+        assert images.dtype == np.float16 and images.flags["C_CONTIGUOUS"]
+        return on_hopper.run(self.program, images, d2ltvm.emulate).astype("float32")
+
+
+@pytest.fixture
+def hopper(monkeypatch):
+    """A Hopper GPU as far as the command can see."""
+    images = np.random.default_rng(1).standard_normal(BLOCK.input.size).astype("float32")
+    for owner, name, seen in (
+        (devices, "need_cuda", lambda *_: None),
+        (devices, "need_hopper", lambda: None),
+        (devices, "describe_device", lambda: {"name": "a GPU"}),
+        (run_on_hopper, "torch_cuda", lambda: None),
+        (run_on_hopper, "given", lambda *_: (BLOCK, images)),
+        (run_on_hopper, "prepare", lambda network, _: (network, WEIGHTS)),
+        (run_on_hopper, "random_weights", lambda _: None),
+        (run_on_hopper, "compiled", lambda kernels: dict.fromkeys(kernels)),
+        (launching, "OnGpu", Emulated),
+        (run_on_hopper, "time_together", timed),
+    ):
+        monkeypatch.setattr(owner, name, seen)
+    return images
+
+
+def timed(runs, clock, rounds=7):
+    assert clock in ("burst", "graph")
+    return {name: Timing(2e-6, 1e-6, 3e-6) for name in runs}
+
+
+COMMAND = ["run", "resnet50", "--batch", "2", "--target", "cuda"]
+
+
+def test_classes_times_and_bytes(hopper, capsys):
+    assert __main__.main([*COMMAND, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    expected = reference.run(BLOCK, rounded(WEIGHTS), hopper.astype("float16"))["dense"]
+    tolerance = 6 * 2**-11 * abs(expected).max()  # six layers round to float16
+    for classes, values, row in zip(said["classes"], said["values"], expected, strict=True):
+        np.testing.assert_allclose(values, row[classes], atol=tolerance)
+        assert row[classes[0]] >= row.max() - 2 * tolerance
+    assert (said["device"], said["dtype"]) == ("a GPU", "float16")
+    program = on_hopper.program(BLOCK, WEIGHTS)
+    assert said["layers"] == pytest.approx(  # the stem is copied first: two launches
+        {step.node: 2e-6 * [s.node for s in program.steps].count(step.node)
+         for step in program.steps}
+    )  # fmt: skip
+    memory = said["bytes"]
+    assert memory["images"] == 2 * hopper.size
+    assert memory["images"] + memory["results"] == program.places()[1]
+    assert memory["results"] < memory["unshared"]
+
+
+def test_the_table_says_microseconds(hopper, capsys):
+    assert __main__.main(COMMAND) == 0
+    said = capsys.readouterr().out
+    assert "float16, on a GPU" in said and run_on_hopper.REMARK in said
+    (row,) = [line for line in said.splitlines() if line.startswith("narrow")]
+    flop = 2 * BLOCK.multiply_adds()["narrow"]
+    assert row.split()[-3] == "2.000" and row.split()[-1] == f"{flop / 2e-6 / 1e12:.1f}"
+
+
+@pytest.mark.parametrize(
+    ("driver", "said"),
+    [
+        (None, "no NVIDIA driver; "),
+        ((550, 54), "the NVIDIA driver is 550.54, and CUDA 13 wants 580 or newer; "),
+        ((580, 1), "the driver is there, but TVM sees no GPU; "),
+    ],
+)
+def test_without_a_gpu_it_is_one_line(monkeypatch, capsys, driver, said):
+    monkeypatch.setattr(devices, "has_cuda", lambda: False)
+    monkeypatch.setattr(colab, "hidden", lambda: False)
+    monkeypatch.setattr(devices, "driver_version", lambda: driver)
+    assert_refused(capsys, said)
+
+
+def test_another_gpu_or_no_pytorch_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(devices, "has_cuda", lambda: True)
+    monkeypatch.setattr(devices, "capability", lambda: (8, 0))
+    assert_refused(capsys, "this GPU has no wgmma and no TMA; ")
+    monkeypatch.setattr(devices, "capability", lambda: (9, 0))
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    assert_refused(capsys, "PyTorch is not installed; ")
+
+
+def test_a_network_without_kernels_is_one_line(hopper, monkeypatch, capsys):
+    network = d2ltvm.network.load("mobilenet", size=32)
+    fused, weights = d2ltvm.network.prepare(network, d2ltvm.network.random_weights(network))
+    monkeypatch.setattr(run_on_hopper, "given", lambda *_: (network, None))
+    monkeypatch.setattr(run_on_hopper, "prepare", lambda *_: (fused, weights))
+    assert_refused(capsys, "groups is 32; expected 1")
+
+
+def assert_refused(capsys, said):
+    assert __main__.main(COMMAND) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and said in err and err.startswith("python -m d2ltvm run: ")
+    assert err.count("\n") == 1
+
+
+class AtOnce:
+    """A pool whose work is done when it is given."""
+
+    def __init__(self):
+        self.given, self.ended = [], False
+
+    def submit(self, function, *arguments):
+        self.given.append(arguments[0])
+        future = Future()
+        try:
+            future.set_result(function(*arguments))
+        except MissingError as error:
+            future.set_exception(pickle.loads(pickle.dumps(error)))  # as from another process
+        return future
+
+    def shutdown(self, **_):
+        self.ended = True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture
+def pool(monkeypatch, tmp_path):
+    monkeypatch.setenv("D2LTVM_CACHE_DIR", str(tmp_path))
+    found = AtOnce()
+    monkeypatch.setattr(launching, "processes", lambda: found)
+    monkeypatch.setattr(launching, "load_library", lambda path: Path(path).read_bytes())
+    return found
+
+
+def test_a_kernel_is_compiled_once(monkeypatch, pool):
+    monkeypatch.setattr(launching, "_exported", lambda kernel: str(kernel).encode())
+    expected = {kernel: str(kernel).encode() for kernel in KERNELS}
+    assert run_on_hopper.compiled(KERNELS) == expected
+    assert pool.given == KERNELS
+    assert run_on_hopper.compiled(KERNELS) == expected
+    assert pool.given == KERNELS, "what is kept needs no process"
+    monkeypatch.setattr(devices, "driver_version", lambda: (999,))
+    run_on_hopper.compiled(KERNELS)
+    assert pool.given == 2 * KERNELS, "another driver loads other libraries"
+
+
+def test_without_a_linker_it_is_one_line(monkeypatch, pool):
+    from tvm.support import cc
+
+    monkeypatch.setattr(cc, "get_cc", lambda: None)
+    with pytest.raises(MissingError, match=r"there is no C\+\+ compiler; .* install g\+\+"):
+        run_on_hopper.compiled(KERNELS)
+    assert pool.ended
+
+
+def test_a_library_is_a_shared_object(pool):
+    """Linked here, too; without a driver it holds source."""
+    function = run_on_hopper.compiled(KERNELS[:1])[KERNELS[0]]
+    assert function[:4] == b"\x7fELF"
