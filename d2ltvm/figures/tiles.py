@@ -57,8 +57,9 @@ def draw_tiles(
 def draw_block(owner: Array, thread: int = 0) -> None:
     """Draw the grid of tiles over a matrix, and one block's tile with the number of each thread.
 
-    >>> sch = matmul_tiled(256, 256, 256, tile=8)
-    >>> d2ltvm.figures.draw_block(d2ltvm.owners(sch, "C")[:64, :64])
+    >>> owner = np.full((12, 64), -1)
+    >>> owner[:4, :16] = np.arange(64).reshape(4, 16)
+    >>> d2ltvm.figures.draw_block(owner)
 
     Args:
         owner: for each element of a matrix the thread of the block that owns it, -1 for none, such
