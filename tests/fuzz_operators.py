@@ -464,10 +464,10 @@ def plans(tally, draw):
     """`strip_block`, `depthwise_plan` and `in_accesses`: numbers that divide, or a refusal."""
     from d2ltvm.schedules import strips
 
-    a = spoiled(draw, {"batch": sizes(most=300), "c": sizes(most=300), "n": sizes(3, 120),
-                       "k": sizes(most=7), "p": sizes(0, 3), "s": sizes(most=2)})  # fmt: skip
+    a = spoiled(draw, {"c": sizes(most=300), "n": sizes(3, 120), "k": sizes(most=7),
+                       "p": sizes(0, 3), "s": sizes(most=2)})  # fmt: skip
     on = positions(*(a[key] for key in "nkps"), math.inf)
-    good = on and whole(a["batch"], 1, math.inf) and whole(a["c"], 1, math.inf)
+    good = on and whole(a["c"], 1, math.inf)
     if good and max(map(int, a.values())) > 2**14:
         return
 

@@ -155,7 +155,7 @@ def depthwise_contenders(batch: int, layer: Window) -> dict[str, Run]:
 
     last, first = _both(x)
     runs = {LAST: call(last, lasting), FIRST: call(first, weight)}
-    plan = strips.depthwise_plan(batch, layer.c, layer.n, layer.k, layer.p, layer.s)
+    plan = strips.depthwise_plan(*layer)
     runs[OURS] = _tvm_depthwise(batch, layer, plan, x, w)
     return _warm(runs) | {COPY: _copy(layer.moved(batch))}
 

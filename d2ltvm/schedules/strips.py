@@ -177,34 +177,43 @@ def strip_block(
     return _divisor(n // strip[0], max(least // (wide * groups), 1)), wide, groups
 
 
-def depthwise_plan(
-    batch: int, c: int, n: int, k: int, p: int, s: int
-) -> dict[str, tuple[int, ...] | int]:
-    """What `depthwise_strips` is given for a layer, by a rule.
+def depthwise_plan(c: int, n: int, k: int, p: int, s: int) -> dict[str, tuple[int, ...] | int]:
+    """What `depthwise_strips` is given for a layer, by a rule, for any number of images.
 
-    >>> depthwise_plan(32, 32, 112, 3, 1, 1)
-    {'strip': (7, 1), 'block': (1, 56, 4), 'width': 8}
+    >>> depthwise_plan(128, 56, 3, 1, 1)
+    {'strip': (14, 2), 'block': (1, 4, 32), 'width': 2}
 
-    Kernels of 3 x 3 leave room in a thread's registers for eight channels; larger ones have more
-    weights, and leave it for two. A strip has as many rows as divide the result, up to 7, as long
-    as there are 64 thousand threads, 16 warps for each of 132 multiprocessors.
+    With stride 1 neighbouring windows share most of their pixels. A thread has two channels, which
+    leaves room in its registers for many pixels: a result of up to 7 x 7 as a whole, and else two
+    columns. They have up to 14 rows; of windows larger than 3 x 3, which have more weights, 7.
+
+    With stride 2 windows share little. Strips of 3 x 3 are 2 x 2 with eight channels, or 4 x 2 with
+    four where a block can have squares of 8 x 8. Source: times of an H200, `depthwise/layers`.
 
     Args:
-        batch: as for `depthwise_strips`, and so are the next five.
-        c: see there.
+        c: as for `depthwise_strips`, and so are the next four.
         n: see there.
         k: see there.
         p: see there.
         s: see there.
     """
-    on = conv_out_size(n, k, p, s)
-    batch, c = whole("batch", batch), whole("c", c)
-    width = _divisor(c, 8 if k <= 3 else 2)
-    columns = 1 if k <= 3 or on % 2 else 2
-    threads = batch * on * on * c // (width * columns)
-    rows = _divisor(on, max(1, min(7, threads // 2**16)))
-    strip = (rows, columns)
-    return {"strip": strip, "block": strip_block(c, on, strip, width), "width": width}
+    on, c = conv_out_size(n, k, p, s), whole("c", c)
+    if s == 1 and on <= 7:
+        width = _divisor(c, 2)
+        strip, block = (on, on), (1, 1, _divisor(c // width, 64))
+    elif s == 1 or k > 3:
+        width = _divisor(c, 2)
+        strip = (_divisor(on, 14 if s == 1 and k <= 3 else 7), _divisor(on, 2))
+        block = strip_block(c, on, strip, width, most=128 if strip[0] < on and k <= 3 else 256)
+    elif on % 8 == 0:
+        width = _divisor(c, 4)
+        groups = _divisor(c // width, 16 if c % 64 == 0 else 32)
+        strip, block = (4, 2), (_divisor(on // 4, max(1, 32 // groups)), 4, groups)
+    else:
+        width = _divisor(c, 8)
+        strip = (2, 2) if on % 2 == 0 else (1, 1)
+        block = strip_block(c, on, strip, width)
+    return {"strip": strip, "block": block, "width": width}
 
 
 def _divisor(number: int, most: int) -> int:
