@@ -7,14 +7,16 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import ComposeLayout, S, TileLayout
 
-from d2ltvm.compiler import frames
+from d2ltvm.compiler import frames, parsing
 from d2ltvm.compiler.launches import DEPENDENT
 from d2ltvm.hopper.planning import (
     DEPTH,
     ROWS,
 )
 
-frames.read_late()  # every kernel comes here before it is parsed
+# Every kernel comes here before it is parsed.
+frames.read_late()
+parsing.parse_quickly()
 
 SWIZZLE_128B = 3  # in a descriptor. Source: PTX ISA, "Matrix Descriptor Format"
 
