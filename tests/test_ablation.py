@@ -10,6 +10,8 @@ from d2ltvm.analysis import sass
 from d2ltvm.hopper import tiles
 from d2ltvm.hopper.patch import changed
 
+pytestmark = pytest.mark.slow
+
 
 @T.inline
 def wait_for_all(ring, thread, last, k):

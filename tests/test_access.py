@@ -32,6 +32,7 @@ def by_name(table):
     return {f"{t.kind} {t.tensor}": t for t in table}
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("stride", [1, 2, 3, 5, 8, 33])
 @pytest.mark.parametrize("n", [64, 100, 1000])
@@ -105,6 +106,7 @@ def by_brute_force(sch):
     return counts
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("name", nasty.KERNELS)
 def test_nasty_kernels_by_brute_force(name):
     sch = nasty.KERNELS[name]()
@@ -120,6 +122,7 @@ BOOK = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", BOOK)
 def test_kernels_of_the_book_by_brute_force(name):
     sch = BOOK[name]()
@@ -155,6 +158,7 @@ def product(n, tile=16, step=8, each=2, vthreads=2, pad=0):
     return sch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [32, 21])
 @pytest.mark.parametrize("pad", [0, 1])
 def test_a_matrix_product_by_brute_force(n, pad):
@@ -181,6 +185,7 @@ def test_a_column_of_a_tile_takes_as_many_passes_as_rows_share_a_bank(pad, passe
     assert (write.wavefronts, write.conflicts) == (write.requests, 0)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", [name for name in nasty.KERNELS if "transpose" in name])
 def test_the_transposes_are_right(name):
     kernel = d2ltvm.build(nasty.KERNELS[name]())
@@ -286,6 +291,7 @@ def test_what_a_block_touches():
     assert (written[64:, 32:] == 1).all() and written.sum() == 32 * 32
 
 
+@pytest.mark.slow
 def test_all_blocks_together_touch_what_a_run_thread_by_thread_does():
     sch = schedules.bcast_vectorized(100)
     blocks = -(-100 * 100 // 1024)
@@ -430,6 +436,7 @@ def test_what_takes_too_long_is_refused(monkeypatch):
         d2ltvm.traffic(rounds_of(10**4), "sm_90")
 
 
+@pytest.mark.slow
 def test_a_launch_of_too_many_blocks_is_refused():
     sch = schedules.one_thread_each(2**30, nt=32)
     with pytest.raises(NotImplementedError, match=r"grid of \(33554432, 1, 1\); machine code"):
@@ -458,6 +465,7 @@ def test_too_many_combinations_are_refused():
         index_exprs.combinations([index_exprs.Shift(third)], {"a": (0, 10**5), "b": (0, 10**5)})
 
 
+@pytest.mark.slow
 def test_asynchronous_copies_are_counted_as_written_too():
     plain, pipelined = (
         by_name(d2ltvm.traffic(schedules.matmul_vthread(128, 128, 32, stages=stages)))
@@ -499,6 +507,7 @@ def test_of_a_choice_each_side_is_loaded_where_it_is_taken():
     assert found == {"A": 1, "B": 1}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("border", [0, 1])
 def test_asynchronous_copies_are_counted_in_blocks_at_the_border_as_in_others(border):
     """A block of the border copies less, and only the guards of its copies tell it apart."""

@@ -47,6 +47,7 @@ def test_so_many_loads_come_before_the_first_addition(ahead):
     assert rounds.startswith("L" * 2 * ahead + "A") and "S" + "L" * 2 * ahead + "A" in rounds
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("n", [1, 33, 100, 257])
 def test_broadcast_adds_are_right(n):
     kernel = d2ltvm.build(schedules.bcast_in_steps(n))
@@ -55,6 +56,7 @@ def test_broadcast_adds_are_right(n):
     assert d2ltvm.check(kernel, d2ltvm.get_abc((n, 40))[:2], np.add) <= 2**-24
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("n", [1, 255, 4099])
 def test_vector_adds_are_right(n):
     for schedule in (
@@ -124,6 +126,7 @@ def imagined(monkeypatch):
     monkeypatch.setattr(adds.chips, "here", lambda: types.SimpleNamespace(sms=2))
 
 
+@pytest.mark.slow
 def test_rates_are_of_what_moves(imagined):
     found = adds.vector_adds((1024, 1027))
     assert found["copy"].tolist() == found["twice four"].tolist() == [1024 * 12e-7, 1027 * 12e-7]
@@ -137,6 +140,7 @@ def test_rates_are_of_what_moves(imagined):
     assert found.x["values"] == ["loads only", "stores only", "both"]
 
 
+@pytest.mark.slow
 def test_what_changes_is_on_the_axis(imagined):
     found = adds.loads_in_order({"4": 1, "16": 4}, (1, 2), nt=64, rounds=1)
     assert found.x["values"] == [64, 128] and list(found.series) == ["4", "16"]

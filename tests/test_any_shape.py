@@ -68,6 +68,7 @@ def check(run, conv, transposed=True, **options):
     compare("Y", y, want, most, terms=2 * conv.ic * conv.taps + 4, sums="float32")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize(
     ("conv", "options"),
@@ -97,6 +98,7 @@ def test_any_convolution(run, conv, options):
     check(run, conv, sms=2, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize(
     "options",
@@ -131,6 +133,7 @@ def test_consumers_that_take_tiles_in_turns(run, options, sms):
     check(run, SMALL, sms=sms, pingpong=True, **options)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize("transposed", [True, False])
 @pytest.mark.parametrize(
@@ -148,6 +151,7 @@ def test_any_product(run, sizes, options, transposed):
     check(run, product(*sizes), transposed, sms=4, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize("l", [104, 101])
 def test_odd_sizes_of_a_product(run, l):
@@ -156,6 +160,7 @@ def test_odd_sizes_of_a_product(run, l):
     check(run, product(101, 102, l), sms=8, columns=64)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize(
     ("conv", "options"),
@@ -173,6 +178,7 @@ def test_few_channels_are_read_by_windows(run, conv, options):
     check(run, conv, sms=4, way="windows", **options)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize(
     "conv",
@@ -218,6 +224,7 @@ def test_epilogues(run, options):
     check(run, SMALL, sms=3, bias=True, relu=True, residual=True, **options)
 
 
+@pytest.mark.slow
 def test_parts_of_an_epilogue():
     for some in ({"bias": True}, {"relu": True}, {"bias": True, "wide": True}):
         check(d2ltvm.emulate, SMALL, sms=2, columns=64, **some)
@@ -225,6 +232,7 @@ def test_parts_of_an_epilogue():
     check(d2ltvm.emulate, odd, sms=2, columns=64, bias=True, residual=True, wide=True)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "conv",
     [
@@ -252,6 +260,7 @@ def exchange_at_once(acc, four, P, work, consumer, thread, plan):
             acc[v] = acc[v] + P[slot + s, consumer, work.part, thread % 128, v]
 
 
+@pytest.mark.slow
 def test_parts_that_nobody_waits_for(monkeypatch):
     """Sums of other blocks are not there yet when one goes on at once."""
     monkeypatch.setattr(any_shape, "exchange_parts", exchange_at_once)
@@ -286,6 +295,7 @@ def test_clusters(run, options):
         check(run, SMALL, sms=sms, cluster=2, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize("transposed", [True, False])
 def test_clusters_of_a_product(run, transposed):
@@ -331,6 +341,7 @@ def test_tiles_that_are_boxes(run, conv, options):
     check(run, conv, sms=4, bricks=bricks_of(conv, pixels), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bricks", [(1, 2, 64), (1, 1, 128), (64, 2, 1)])
 def test_long_boxes(bricks):
     check(d2ltvm.emulate, SMALL, sms=4, columns=64, bricks=bricks)
@@ -353,6 +364,7 @@ def release_last_at_home(ring, thread, last, plan):
         ring.empty.arrive(last)
 
 
+@pytest.mark.slow
 def test_a_slot_that_another_block_still_reads(monkeypatch):
     """Blocks that only ask their own consumers write into what the other's multiply."""
     monkeypatch.setattr(any_shape, "release_slot", release_at_home)

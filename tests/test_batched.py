@@ -14,6 +14,8 @@ import d2ltvm
 from d2ltvm import layouts, schedules
 from d2ltvm.schedules import wmma_intrinsics
 
+pytestmark = pytest.mark.slow
+
 SHAPES = [  # batch, oc, ic, n, k, p, s
     (4, 3, 5, 6, 3, 1, 1),
     (2, 5, 3, 9, 3, 0, 2),

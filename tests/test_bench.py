@@ -251,6 +251,12 @@ def has_mxnet():
         return False
 
 
+@pytest.fixture
+def needs_mxnet():
+    if not has_mxnet():
+        pytest.skip("MXNet is not there")
+
+
 def test_gflops_are_operations_by_seconds(two_ms):
     """By d2l-tvm's names, for each computation its own number of operations."""
     add = d2ltvm.bench_vector_add_tvm(schedules.cpu_vector_add, [64, 2**10], "llvm")
@@ -287,7 +293,8 @@ def test_a_pooling_that_is_another_is_not_timed(two_ms):
     assert not two_ms
 
 
-@pytest.mark.skipif(not has_mxnet(), reason="MXNet is not there")
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_mxnet")
 def test_operators_of_mxnet(two_ms):
     found = d2ltvm.bench_depthwise_conv_mxnet([(4, 9, 3)])
     assert found == pytest.approx([2 * 4 * 9**2 * 3**2 / 2e-3 / 1e9])
@@ -295,7 +302,8 @@ def test_operators_of_mxnet(two_ms):
     assert d2ltvm.bench_bn_mxnet([(4, 9)]).tolist() == [2e-3]
 
 
-@pytest.mark.skipif(not has_mxnet(), reason="MXNet is not there")
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_mxnet")
 def test_mxnet_computes_what_the_kernels_do(monkeypatch):
     """The arrays that MXNet is given and writes are those of the definitions."""
     seen = []
@@ -317,7 +325,8 @@ def test_mxnet_computes_what_the_kernels_do(monkeypatch):
         np.testing.assert_allclose(one, want, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.skipif(not has_mxnet(), reason="MXNet is not there")
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_mxnet")
 def test_gflops_of_mxnet(two_ms):
     billion = 2e-3 * 1e9
     assert d2ltvm.bench_vector_add_mxnet([64]) == pytest.approx([64 / billion])
@@ -325,6 +334,7 @@ def test_gflops_of_mxnet(two_ms):
     assert d2ltvm.bench_conv_mxnet([(4, 9, 3)]) == pytest.approx([2 * 16 * 9**4 / 9 / billion])
 
 
+@pytest.mark.slow
 def test_convolutions_are_timed_beside_the_library(two_ms):
     result = d2ltvm.bench_convs([2, 4], {"a": conv, "b": conv}, n=5, k=3, target="llvm")
     sides = ["MXNet", "a", "b"] if has_mxnet() else ["a", "b"]
@@ -341,6 +351,7 @@ def test_products_are_timed_beside_the_library(two_ms):
     assert result["a"].tolist() == pytest.approx([2 * 64**3 / 2e-3 / 1e9])
 
 
+@pytest.mark.slow
 def test_a_wrong_convolution_is_not_timed(two_ms):
     def doubled(*shape):
         from tvm import te
@@ -353,6 +364,7 @@ def test_a_wrong_convolution_is_not_timed(two_ms):
     assert not two_ms
 
 
+@pytest.mark.slow
 def test_convolutions_of_a_batch(two_ms):
     shape = (6, 4, 3, 5, 3, 1, 2)
     result = d2ltvm.bench.bench_batched({"plain": conv_hwcn}, shape, target="llvm")

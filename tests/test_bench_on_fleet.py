@@ -29,6 +29,7 @@ def no_fleet_of_others(monkeypatch, tmp_path):
     monkeypatch.setenv("D2LTVM_RECORD", "1")
 
 
+@pytest.mark.slow
 def test_two_processes_measure_a_set_into_one_file(clock, tmp_path):  # noqa: F811
     path = tmp_path / "set.json"
     setting = beside(clock)
@@ -149,6 +150,7 @@ def test_what_cannot_be_benched_is_one_line(servers, capsys, options, said):
     assert out == "" and said in err and len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_child_of_the_scoreboard_prints_its_lines(capfd, monkeypatch):
     monkeypatch.setenv("D2LTVM_NO_CUDA", "1")
     command = [*on_fleet.BENCH[3:], "--only", "hopper/float32"]
@@ -157,6 +159,7 @@ def test_a_child_of_the_scoreboard_prints_its_lines(capfd, monkeypatch):
     assert lines and all("float32 conv" in line["workload"] for line in lines)
 
 
+@pytest.mark.slow
 def test_chapters_are_recorded_each_beside_a_server(servers, monkeypatch, capsys):
     monkeypatch.setenv("D2LTVM_RECORD", "a/b")
     seen = []
@@ -176,6 +179,7 @@ def test_chapters_are_recorded_each_beside_a_server(servers, monkeypatch, capsys
     assert seen == [[sys.executable, execute.__file__, *options, str(path)] for path in paths]
 
 
+@pytest.mark.slow
 def test_records_on_a_fleet_of_another_kind_are_one_line(servers, tmp_path, capsys):
     place = f"{servers.address.host}:{servers.address.port}"
     assert execute.main(["--record", "--fleet", place, str(tmp_path / "none.ipynb")]) == 1
@@ -183,6 +187,7 @@ def test_records_on_a_fleet_of_another_kind_are_one_line(servers, tmp_path, caps
     assert out == "" and len(err.splitlines()) == 1 and "expected one for cuda" in err
 
 
+@pytest.mark.slow
 def test_a_scoreboard_without_a_fleet_measures_here(monkeypatch):
     options = argparse.Namespace(json=True, set=None, only="scoreboard/cpu_add", fleet=None)
     monkeypatch.setattr(scoreboard, "_lines", lambda some: ([w.key for w in some], 0))

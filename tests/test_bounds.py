@@ -107,6 +107,7 @@ INSIDE = {
 }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", INSIDE)
 def test_what_a_guard_keeps_inside_is_built_and_right(name):
     index, reference = INSIDE[name]

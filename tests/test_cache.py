@@ -11,6 +11,8 @@ from d2ltvm.__main__ import main
 from d2ltvm.analysis import sass_interpreter, traffic
 from d2ltvm.compiler import cache, cubin, nvrtc
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def place(monkeypatch, tmp_path):

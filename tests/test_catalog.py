@@ -18,6 +18,8 @@ from d2ltvm.compute import conv_batch
 from d2ltvm.explore import cards, catalog, kernels, operations, scripts
 from d2ltvm.explore.definition import definition, plain
 
+pytestmark = pytest.mark.slow
+
 ENGINE = scripts.Engine()
 NAMES = list(catalog.BY_NAME)
 

@@ -269,6 +269,7 @@ def test_compare_takes_arrays():
         d2ltvm.compiler.verify.compare("Y", want[:1], want)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("n", [1, 30, 130, 512])
 @pytest.mark.parametrize(
     "schedule", ["continuous_parallel", "alternate_parallel", "bcast_vectorized", "bcast_rows"]
@@ -278,6 +279,7 @@ def test_broadcast_schedules(schedule, n):
     assert d2ltvm.check(kernel, d2ltvm.bcast_data(n)[:2], np.add) <= 2**-24
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("n", [1, 1000, 1024, 4099])
 @pytest.mark.parametrize("schedule", ["one_thread_each", "vectorized", "unrolled", "partitioned"])
 def test_vector_schedules(schedule, n):
@@ -285,6 +287,7 @@ def test_vector_schedules(schedule, n):
     assert d2ltvm.check(kernel, d2ltvm.get_abc(n)[:2], np.add) <= 2**-24
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("n", [1, 33, 130])
 def test_cpu_schedules(n):
     vector = d2ltvm.build(schedules.cpu_vector_add(n), "llvm")

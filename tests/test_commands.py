@@ -12,6 +12,8 @@ import pytest
 import book
 from d2ltvm import __main__
 
+pytestmark = pytest.mark.slow
+
 
 def command(*arguments, **variables):
     """The command line and environment of a process that runs a command."""

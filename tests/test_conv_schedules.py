@@ -47,17 +47,20 @@ def error_of(sch, shape, target=None):
     )
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_element_on_a_gpu_or_pocl(name, shape):
     assert error_of(SCHEDULES[name](*shape), shape) < 1e-6
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("shape", [*SHAPES, (64, 48, 12, 3, 1, 1)], ids=str)
 def test_every_element_on_the_cpu(shape):
     assert error_of(schedules.cpu_conv(*shape), shape, "llvm") < 1e-6
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("shape", [*SHAPES, (64, 48, 12, 3, 1, 1)], ids=str)
 @pytest.mark.parametrize("channels", [1, 6, 16])
 def test_every_element_without_packing(shape, channels):
@@ -106,6 +109,7 @@ def test_one_part_is_no_split():
         schedules.conv_split(4, 4, 8, 3, 1, 1, parts=1)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -123,6 +127,7 @@ def test_too_much_for_the_chip(options, message):
         lowering.lower(lowering.as_module(sch), devices.as_target("sm_90"))
 
 
+@pytest.mark.slow
 def test_conflicts_of_the_tiled_convolution_and_their_cure():
     """As an H200 counts them; the record is that of the chapter on bank conflicts."""
     tables = {

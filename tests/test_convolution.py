@@ -78,6 +78,7 @@ def test_convolutions_are_checked_before_they_are_timed():
         d2ltvm.bench_conv_tvm(wrong, [(4, 9, 3)], "llvm")
 
 
+@pytest.mark.slow
 def test_mxnet_computes_the_same_convolution():
     data, weight, out = d2ltvm.get_conv_data(4, 3, 9, 3, 1, 2)
     try:

@@ -16,6 +16,8 @@ from d2ltvm.errors import MissingError
 from d2ltvm.hopper import product
 from d2ltvm.system import devices, toolchain
 
+pytestmark = pytest.mark.slow
+
 # A process of its own finds the package here, and what this process finds besides.
 PYTHONPATH = os.pathsep.join([str(Path(cubin.__file__).parent.parent), *filter(None, sys.path)])
 

@@ -18,6 +18,8 @@ import d2ltvm
 from d2ltvm import hopper, schedules
 from d2ltvm.system import devices
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 # What examples use without saying where it comes from, made where one of them does.

@@ -14,6 +14,8 @@ from d2ltvm.errors import MissingError
 from d2ltvm.system import colab, doctor, environment, toolchain
 from d2ltvm.system.doctor import Check
 
+pytestmark = pytest.mark.slow
+
 ROOT = doctor.ROOT
 NAMES = ["Python", "NumPy", "TVM", "NVIDIA GPU", "OpenCL", "NVRTC", "SASS tools", "MXNet"]
 NAMES += ["PyTorch", "Book tools", "Records"]

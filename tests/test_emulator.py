@@ -30,6 +30,7 @@ def emulated(function, *inputs, dtype=None, nt=32):
     return c
 
 
+@pytest.mark.quick(14)
 @pytest.mark.parametrize(
     "function, expected",
     [

@@ -83,6 +83,7 @@ def expected(name, x, w=None, *others):
     return convolved(x, w) + more
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_as_it_is(name):
     *given, result = emulated(name)
@@ -409,6 +410,7 @@ def broken():
             yield pytest.param(name, *mutant, id=f"{name}: {what}", marks=marks)
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize(("name", "change", "message"), broken())
 def test_a_mutant_is_caught(name, change, message):
     with pytest.raises(SynchronizationError, match=message) as caught:
@@ -468,6 +470,7 @@ EQUIVALENT = [
 ]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "change"), EQUIVALENT)
 def test_what_ptx_allows(name, change):
     *_, want = emulated(name)

@@ -20,6 +20,7 @@ ENGINE = scripts.Engine()
 NAMES = ENGINE.call("names")
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("name", explore_cases.CASES)
 def test_a_model_says_what_the_package_says(name):
     case, rng = explore_cases.CASES[name], np.random.default_rng(1)
@@ -29,6 +30,7 @@ def test_a_model_says_what_the_package_says(name):
         assert case.shown(result) == case.expected(*arguments), arguments
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_figure_can_be_drawn_in_any_state(name):
     fields, rng = ENGINE.call("described", name, None)["fields"], np.random.default_rng(2)
@@ -100,6 +102,7 @@ def test_a_kernel_in_hand_shows_its_own_accesses():
         d2ltvm.explore.banks(d2ltvm.schedules.one_thread_each(64))
 
 
+@pytest.mark.slow
 def test_a_product_in_hand_opens_with_its_tiles():
     sch = matmul_warps(1000, 1000, 1000)
     explorer, held = d2ltvm.explore.hierarchy(sch, "A100"), roofline.held(sch, "A100")

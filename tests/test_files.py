@@ -85,6 +85,7 @@ def test_a_cache_of_pocl_that_cannot_be_written_moves_alone(places, told):
     assert os.environ["POCL_CACHE_DIR"] == str(folder) and "XDG_CACHE_HOME" not in os.environ
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variables",
     [{"HOME": NOWHERE}, {"HOME": NOWHERE, "POCL_CACHE_DIR": "{}"}, {"POCL_CACHE_DIR": NOWHERE}],

@@ -452,6 +452,7 @@ def three(to):
     return to
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [1, 2, 100])
 def test_a_last_line_that_was_cut_short_is_removed_and_measured_again(three, cut):
     three.write_bytes(three.read_bytes()[:-cut])
@@ -721,6 +722,7 @@ def test_clock_and_power_are_those_of_the_servers_own_gpu(monkeypatch):
     assert sampler.stop() == {"clock_mhz": 2000, "power_w": 650.0}
 
 
+@pytest.mark.slow
 def test_a_server_with_a_gpu_sees_no_other(monkeypatch):
     seen = {}
     monkeypatch.setattr(server, "serve", lambda *_: seen.update(os.environ))
@@ -760,6 +762,7 @@ def test_metaschedule_builds_and_measures_and_names_what_is_bad(servers):
 # How far it goes.
 
 
+@pytest.mark.slow
 def test_the_terms_of_the_model_are_measured_and_the_slowest_part_sets_the_pace(servers):
     a, b, _ = d2ltvm.get_abc(N)
     terms = scaling.measure_terms(

@@ -1,7 +1,7 @@
 """Random calls of public functions: each is right, or one clear line.
 
-`make test` tries the same 1,200 inputs every time. `make fuzz` tries 20,000 others each time, and
-D2LTVM_FUZZ_INPUTS says how many.
+`make test` tries the same 1,200 inputs every time, `make quick` 120, `make fuzz` 20,000 others
+each time; D2LTVM_FUZZ_INPUTS says how many.
 """
 
 import time

@@ -14,6 +14,8 @@ from d2ltvm import hopper, layouts
 from d2ltvm.analysis import sass
 from d2ltvm.hopper import implicit, planning, tiles
 
+pytestmark = pytest.mark.slow
+
 LAYER = (256, 512, 256, 14, 3, 1, 1)
 
 # Sizes that tiles divide and that they do not; borders, strides, kernels; few and many images.

@@ -14,6 +14,8 @@ from d2ltvm.compiler.launches import TensorMap
 from d2ltvm.hopper import tiles
 from d2ltvm.hopper.patch import changed
 
+pytestmark = pytest.mark.slow
+
 # Two tiles one after the other, of three rounds each, in a ring of two slots.
 SIZES = {"n": 200, "m": 64, "l": 136}
 OPTIONS = {"stages": 2, "sms": 1}

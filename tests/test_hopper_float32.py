@@ -11,6 +11,8 @@ from d2ltvm.analysis import sass
 from d2ltvm.hopper import float32, planning
 from d2ltvm.hopper.float32 import conv_float32, power_of_two, split
 
+pytestmark = pytest.mark.slow
+
 
 def pieces_of(x, scale):
     """What `split` makes, in NumPy."""

@@ -11,6 +11,8 @@ from d2ltvm.bench import hopper_layers
 from d2ltvm.bench.hopper_layers import Setting, bench_float32, bench_layers, bench_products
 from d2ltvm.compiler.lowering import as_module, parameters
 
+pytestmark = pytest.mark.slow
+
 LAYER = (2, 8, 8, 4, 3, 1, 1)
 
 

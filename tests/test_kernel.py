@@ -286,6 +286,7 @@ sys.exit(os.waitpid(child, 0)[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["ran", "built"])
 def test_a_fork_after_a_kernel_is_told_that_opencl_stayed_behind(opencl, before):
     run = subprocess.run([sys.executable, "-uc", FORK, before], capture_output=True, text=True)
@@ -342,6 +343,7 @@ def test_a_kernel_for_the_cpu_shows_its_machine_code():
         _ = d2ltvm.build(d2ltvm.schedules.one_thread_each(1024), "sm_90").assembly
 
 
+@pytest.mark.slow
 def test_little_work_is_compiled_without_optimization_and_what_is_timed_with_it(
     opencl, monkeypatch
 ):

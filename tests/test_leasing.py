@@ -81,6 +81,7 @@ def test_a_server_that_is_lost_while_it_is_held_is_told(servers):
         waited.end()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("kind", "machine", "said"),
     [
@@ -95,6 +96,7 @@ def test_what_cannot_be_held_is_one_line(servers, monkeypatch, kind, machine, sa
         leasing.run_each({"a": command()}, servers, kind, limits=LIMITS)
 
 
+@pytest.mark.slow
 def test_a_process_sees_the_gpu_of_its_server_alone():
     about = choosing.About(
         "gpu1", "127.0.0.1:9192", "cuda", "NVIDIA H200", "sm_90", "GPU-91bd", "this", (4, 5, 6), 7

@@ -36,6 +36,7 @@ NAMES = (
 )
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("target", ["opencl", "llvm", "emulate"])
 @pytest.mark.parametrize("same", NAMES, ids=str)
 def test_tensors_of_one_name_are_told_apart(same, target):
@@ -115,6 +116,7 @@ UNBOUND = (
 )
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("make", "message"), UNBOUND, ids=[m for _, m in UNBOUND])
 def test_what_is_left_unbound_beside_a_bound_nest_is_named(make, message):
     for target in GPUS:
@@ -156,6 +158,7 @@ def test_a_gpu_schedule_on_a_cpu():
         d2ltvm.build(schedules.one_thread_each(100), "llvm")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("width", [2, 3, 4, 8])
 def test_vectors_that_opencl_has(width):
     sch = schedules.vectorized(100 * width, nt=8, width=width)

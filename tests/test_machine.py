@@ -22,6 +22,7 @@ def counts(table):
     return found
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", list(nasty.KERNELS)[::4])  # compiling takes seconds
 def test_nasty_kernels_are_compiled_as_they_are_written(name):
     """Held to a run thread by thread in test_access.py; there is nothing here to join."""

@@ -28,6 +28,7 @@ STEPS = {
 SIZES = ((128, 256, 32), (130, 75, 33), (1, 1, 1), (5, 300, 129))
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("name", STEPS)
 def test_products_are_right(name, size):
@@ -35,6 +36,7 @@ def test_products_are_right(name, size):
     d2ltvm.check(d2ltvm.build(STEPS[name](*size)), (a, b), np.matmul, terms=2 * size[2])
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_the_product_on_the_cpu_is_right(size):
     a, b, _ = d2ltvm.get_matmul_data(*size)
@@ -86,6 +88,7 @@ def test_a_product_that_is_no_square_is_timed_too():
     assert np.allclose(c, a @ b, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_asynchronous_copies_are_made_where_the_architecture_has_them():
     sch = STEPS["pipelined"](256, 256, 64)
     for arch, expected in (("sm_75", False), ("sm_80", True), ("sm_90", True)):
@@ -94,6 +97,7 @@ def test_asynchronous_copies_are_made_where_the_architecture_has_them():
     assert "cp_async" not in d2ltvm.build(padded(256, 256, 64), "sm_90").code
 
 
+@pytest.mark.slow
 def test_the_pass_that_is_left_out_changes_no_asynchronous_copy(monkeypatch):
     kernels = [STEPS["pipelined"](256, 256, 64), schedules.conv_split(64, 32, 14, 3, 1, 1)]
     without = [d2ltvm.build(sch, "sm_90").source for sch in kernels]

@@ -35,6 +35,7 @@ def conv(**fields):
     return graph.Conv("conv", ("data",), **{"filters": 8, "kernel": (3, 3), "weight": "w"} | fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_stored_graph_is_the_one_of_mxnet(name):
     needs_mxnet()
@@ -57,6 +58,7 @@ def test_multiply_adds_are_those_of_the_papers(name, giga):
     assert sum(load(name).multiply_adds().values()) / 1e9 == pytest.approx(giga, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_numpy_and_mxnet_agree_layer_by_layer(name):
     needs_mxnet()

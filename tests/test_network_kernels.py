@@ -68,6 +68,7 @@ def test_loads_stay_behind_the_wait_for_the_kernel_before():
         assert places[0] == "ACQBULK" and "LDG" in places
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize(
     ("conv", "relu"),
@@ -106,6 +107,7 @@ def stem_checked(run, make, images):
     compare("Y", y, pooled(wide, taps, bias), most, terms=2 * 7 * 7 * 3 + 4, sums="float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUN)
 @pytest.mark.parametrize(
     ("images", "plan"),
@@ -119,6 +121,7 @@ def test_stem(run, images, plan):
     stem_checked(run, lambda images: stem(images, 2, plan), images)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "new"),
     [

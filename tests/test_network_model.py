@@ -61,6 +61,7 @@ def relative(result, expected):
 
 
 # float32 keeps 24 bits; sums of up to 432 terms and 15 steps leave an error of some 1e-6.
+@pytest.mark.slow
 def test_every_node_in_relax_is_what_numpy_says():
     net = all_kinds()
     weights, images = data(net)
@@ -71,6 +72,7 @@ def test_every_node_in_relax_is_what_numpy_says():
         assert result.shape == net.shapes[name] and relative(result, expected[name]) < 1e-5, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "size", "lanes"), [(2, 9, 8), (1, 12, 16), (1, 5, 8)])
 def test_packed_kernels_compute_the_fused_network(batch, size, lanes):
     net = fuse(fold_batch_norms(all_kinds(batch, size)))
@@ -81,6 +83,7 @@ def test_packed_kernels_compute_the_fused_network(batch, size, lanes):
     assert relative(model(images), expected) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_kernel_of_ones_own_takes_inputs_parameters_and_the_result():
     """An own residual convolution 1x1, once as a TIR function, once as one of Python."""
     net = fuse(fold_batch_norms(all_kinds()))
@@ -107,6 +110,7 @@ def test_a_kernel_of_ones_own_takes_inputs_parameters_and_the_result():
     assert calls == [shape]
 
 
+@pytest.mark.slow
 def test_seconds_belong_to_layers():
     net = all_kinds()
     weights, images = data(net)

@@ -68,6 +68,7 @@ def rounded(arrays):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUN)
 def test_a_block_of_a_resnet(run):
     weights = some_weights(BLOCK)
@@ -85,6 +86,7 @@ def resnet():
     return prepare(imported, random_weights(imported))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 256])
 def test_resnet_50(resnet, batch):
     """A launch a layer; the convolutions of a stage are a few kernels, each compiled once."""
@@ -105,6 +107,7 @@ def test_resnet_50(resnet, batch):
                 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 8, 32, 256])
 def test_resnet_50_is_the_program_that_was_measured(resnet, batch, monkeypatch):
     """Each launch is the one that the file has for its node, and it has a time in the record."""
@@ -132,6 +135,7 @@ def test_resnet_50_is_the_program_that_was_measured(resnet, batch, monkeypatch):
             assert kernel.plan.residual == line["residual"]
 
 
+@pytest.mark.slow
 def test_without_a_measurement_the_model_chooses(resnet, monkeypatch):
     network, weights = resnet
     conv = Conv(256, (28, 28), 256, 512, (1, 1), (0, 0), (2, 2))
@@ -161,6 +165,7 @@ def test_a_race_has_the_measured_kernel_and_the_models(monkeypatch):
     assert len(raced.others) >= 2 and raced.kernel not in raced.others
 
 
+@pytest.mark.slow
 def test_values_that_live_at_the_same_time_lie_apart(resnet):
     network, weights = resnet
     program = on_hopper.program(network.at(batch=8), weights, sms=132)

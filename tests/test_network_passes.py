@@ -41,6 +41,7 @@ def same_results(net, other, weights, other_weights):
     )
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "mobilenet", "mobilenet_v2"])
 def test_a_folded_and_a_fused_network_compute_the_same(name):
     net = load(name, batch=2, size=32)
@@ -64,6 +65,7 @@ def test_folding_one_channel_by_hand():
     np.testing.assert_allclose(folded["c"], [(1 - 3) * 1 + 7, 0])
 
 
+@pytest.mark.slow
 def test_float32_weights_are_rounded_once():
     net = load("resnet18", size=32)
     weights = random_weights(net)
@@ -126,6 +128,7 @@ def test_what_fuses_and_what_does_not(nodes, left):
     same_results(net, fuse(net), weights, weights)
 
 
+@pytest.mark.slow
 def test_fusing_writes_and_reads_less_and_computes_as_much():
     net = load("resnet50")
     fused, weights = prepare(net.at(size=32), random_weights(net.at(size=32)))

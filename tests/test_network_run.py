@@ -11,6 +11,7 @@ from d2ltvm.network import load, prepare, random_images, random_weights, referen
 from d2ltvm.network.run import DEVIATIONS, MEANS, picture
 
 
+@pytest.mark.slow
 def test_it_prints_the_classes_and_the_time_of_each_layer(capsys):
     arguments = ["run", "mobilenet", "--batch", "2", "--size", "32"]
     assert __main__.main([*arguments, "--json"]) == 0

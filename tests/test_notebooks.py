@@ -12,6 +12,8 @@ import skeletons
 
 import book
 
+pytestmark = pytest.mark.slow
+
 CHAPTERS = book.chapters()
 LONGEST_CELL, LONGEST_KERNEL = 40, 150
 MACHINE_PATH = re.compile(r"(?<![\w.])/(work|root|home|Users|mnt|opt|tmp)/")

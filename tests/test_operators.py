@@ -37,6 +37,7 @@ def computed(tensors, *inputs):
     return out
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_depthwise_convolution_is_what_its_definition_says(shape):
     c, nh, nw, kh, kw = shape[:5]
@@ -53,6 +54,7 @@ def test_depthwise_convolution_is_what_its_definition_says(shape):
     compare("Y", got, want, most, terms=2 * kh * kw)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_pooling_is_what_its_definition_says(shape, kind):
@@ -83,6 +85,7 @@ def test_batch_norm_is_what_its_definition_says(c, n):
     compare("Y", got, (x - mean) * scale + beta, most, terms=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "k", "p", "s"), SQUARES)
 def test_the_references_are_what_mxnet_computes(n, k, p, s):
     try:

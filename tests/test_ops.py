@@ -32,6 +32,7 @@ def test_broadcast_shape_is_numpys(shape1, shape2):
     assert ops.broadcast_shape(shape1, shape2) == np.broadcast_shapes(shape1, shape2)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(("shape1", "shape2"), SHAPES)
 def test_broadcast_add_computes_what_numpy_does(shape1, shape2):
     kernel = d2ltvm.build(flat_schedule(d2ltvm.broadcast_add(shape1, shape2)))
@@ -67,6 +68,7 @@ def test_unknown_dtype():
         d2ltvm.vector_add(8, "float31")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int32"])
 def test_vector_add_in_other_dtypes(dtype):
     kernel = d2ltvm.build(flat_schedule(d2ltvm.vector_add(100, dtype)))

@@ -16,6 +16,8 @@ from packaging.requirements import Requirement
 import book
 import d2ltvm
 
+pytestmark = pytest.mark.slow
+
 PROJECT = tomllib.loads((book.ROOT / "pyproject.toml").read_text())
 # The distribution that a module is from, where it has another name.
 DISTRIBUTIONS = {

@@ -52,6 +52,7 @@ def follow(a, s, steps):
     return at
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("blocks", "threads", "steps"), [(1, 1, 7), (2, 32, 5), (3, 96, 40)])
 def test_chase_follows_the_chain(blocks, threads, steps):
     n = 2**14
@@ -157,6 +158,7 @@ def test_lanes_begin_at_so_many_lines(gpu):
     assert sorted(set(different)) == [1, 4, 32] and all(len(at) == 32 for at in gpu.visited)
 
 
+@pytest.mark.slow
 def test_loads_under_way_are_counted_for_all_of_the_chip(gpu, monkeypatch):
     monkeypatch.setattr(probes.chips, "here", lambda: types.SimpleNamespace(sms=2))
     found = probes.loads_under_way([4, 64, 2048], (1, 2), n=2**18)

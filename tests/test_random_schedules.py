@@ -14,6 +14,8 @@ from test_access import as_written, by_brute_force
 import d2ltvm
 from d2ltvm.analysis import coalescing
 
+pytestmark = pytest.mark.slow
+
 MANY = int(os.environ.get("D2LTVM_FUZZ", "24"))
 VARYING = "has no fixed length"  # a loop whose length differs between blocks: named, not followed
 KEPT = "values kept in registers, or not needed"

@@ -130,6 +130,7 @@ for k in range(40):
 """
 
 
+@pytest.mark.slow
 def test_three_who_write_at_once_lose_nothing(tmp_path):
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     writers = [

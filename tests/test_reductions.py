@@ -30,17 +30,20 @@ def right(kind, name, shape, dtype, **options):
     return rows.check_rows(kind, kernel, rows.rows_data(kind, *shape, dtype), parts=parts)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(("kind", "name"), EVERY)
 def test_a_schedule_is_right_whether_or_not_its_width_and_threads_divide_a_row(kind, name):
     assert right(kind, name, (3, 1003), "float32") < 1e-6
     assert right(kind, name, (2, 600), "float16", nt=64) < 1e-3
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("kind", "name"), [e for e in EVERY if e[0] != "sum"])
 def test_several_rows_in_a_block_are_right_also_where_the_last_block_has_fewer(kind, name):
     assert right(kind, name, (5, 104), "float16", **SEVERAL) < 1e-3
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["cpu_softmax", "cpu_layer_norm"])
 @pytest.mark.parametrize("shape", [(5, 1003), (3, 64), (1, 16)], ids=str)
 def test_schedules_for_a_cpu_are_right(name, shape):
@@ -49,6 +52,7 @@ def test_schedules_for_a_cpu_are_right(name, shape):
     assert rows.check_rows(kind, kernel, rows.rows_data(kind, *shape, "float32")) < 2e-6
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", KERNELS["softmax"])
 def test_softmax_of_large_and_of_masked_numbers(name):
     x = np.zeros((3, 64), "float32")
@@ -60,6 +64,7 @@ def test_softmax_of_large_and_of_masked_numbers(name):
     np.testing.assert_allclose(y, softmax_reference(x.astype("float64")), rtol=1e-5, atol=1e-30)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", KERNELS["layer norm"])
 def test_layer_norm_far_from_zero_keeps_its_digits(name):
     """A mean of 1,000 standard deviations: the mean of squares, less the square, has none left."""

@@ -10,6 +10,8 @@ from d2ltvm.analysis.emulator.order import SynchronizationError
 from d2ltvm.hopper import ring
 from d2ltvm.hopper.patch import changed
 
+pytestmark = pytest.mark.slow
+
 KERNELS = [ring.stream, ring.stream_by_threads]
 
 # Rows of X that tiles and blocks divide and that they do not; one slot, more slots than tiles.

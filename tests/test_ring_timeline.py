@@ -45,6 +45,7 @@ def emulated(stages, rounds, broken):
     return "done", sums[0, 0, 0], []
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("stages, rounds", [(1, 3), (2, 3), (2, 7), (3, 3), (3, 9), (4, 10)])
 def test_it_ends_as_the_kernel_does(stages, rounds, broken):

@@ -38,6 +38,7 @@ def on(kernel, clock):
     return Setting(build=lambda func: kernel(func, clock))
 
 
+@pytest.mark.slow
 def test_rates_are_bytes_by_time_with_their_spread(clock):
     streams = {"once": Stream(ring.stream, 300), "twice": Stream(ring.stream, 300, laps=2)}
     slots = {4: (32, 1), 8: (32, 2)}

@@ -9,6 +9,8 @@ import pytest
 import d2ltvm
 from d2ltvm.bench import scoreboard
 
+pytestmark = pytest.mark.slow
+
 JSON, TABLE = (
     argparse.Namespace(json=one, set=None, only=None, fleet="none") for one in (True, False)
 )

@@ -253,6 +253,7 @@ def test_the_command_searches_prints_and_says_what_is_wrong(tmp_path, capsys):
     assert "--trials is 0; expected 1 or more" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, size", [("matmul", 2048), ("conv", 64)])
 def test_gathered_candidates_carry_their_predictions(name, size):
     work = workload(name, size)
@@ -269,6 +270,7 @@ def test_gathered_candidates_carry_their_predictions(name, size):
         assert asdict(counted(sch, work.flop // 2)) == asdict(one.counted)
 
 
+@pytest.mark.slow
 def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypatch):
     work = workload("matmul", 2048)
     keys = [one.key for one in measured.gathered(work)[:8]]
@@ -302,6 +304,7 @@ def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypa
 DATABASES = sorted(FOUND.glob("*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", DATABASES, ids=lambda folder: folder.name)
 def test_the_best_schedules_of_a_database_are_right(folder):
     told = provenance(folder)

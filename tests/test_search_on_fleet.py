@@ -194,6 +194,7 @@ def test_the_environment_or_the_fleet_that_is_up_is_taken(servers, monkeypatch):
         choosing.choose("opencl")
 
 
+@pytest.mark.slow
 def test_a_tracker_with_several_kinds_asks_for_a_key(servers, monkeypatch):
     place = at(servers).partition("/")[0]
     monkeypatch.setattr(choosing.tracker, "keys", lambda _: ["cpu", "nvidia-h100", "cpu"])
@@ -204,6 +205,7 @@ def test_a_tracker_with_several_kinds_asks_for_a_key(servers, monkeypatch):
         choosing.choose("cuda", place)
 
 
+@pytest.mark.slow
 def test_gpus_are_told_with_their_architecture(monkeypatch):
     from d2ltvm.fleet import server
 

@@ -75,6 +75,7 @@ def test_a_set_is_measured_and_kept(clock, tmp_path):
     assert "geometric mean 2.12" in text and CASES[1].title in text
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_was_cut_off(clock, tmp_path):
     path, asked = tmp_path / "set.json", []
 
@@ -95,6 +96,7 @@ def test_it_goes_on_where_it_was_cut_off(clock, tmp_path):
     assert {"burst", "sustained"} <= set(kept["cases"][CASES[0].title])
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_and_measured_again_the_next_time(clock, tmp_path):
     path = tmp_path / "set.json"
     kept = run_set(CASES[:1], path, "burst", beside(clock, Wrong), silent)
@@ -136,6 +138,7 @@ def test_exact_results_are_those_of_the_reference():
     assert (most >= np.abs(want) - 1e-12).all()
 
 
+@pytest.mark.slow
 def test_tuning_takes_the_fastest_and_remembers_it(clock, monkeypatch, tmp_path):
     monkeypatch.setenv("D2LTVM_CACHE_DIR", str(tmp_path))
     asked = []

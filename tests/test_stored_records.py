@@ -3,11 +3,13 @@
 import json
 
 import numpy as np
+import pytest
 
 import d2ltvm
 from d2ltvm.bench import records
 
 
+@pytest.mark.slow
 def test_storing_a_record_again_changes_no_byte_of_its_file(tmp_path, monkeypatch):
     folder = records.MEASUREMENTS
     for path in folder.glob("*/*.json"):

@@ -46,6 +46,7 @@ def hold(got, terms, reference, *inputs):
     compare("Y", got, reference(*wide), reference(*map(abs, wide)), terms, "float32")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("shape", "plan"), WINDOWS, ids=lambda v: str(v)[:24])
 def test_strips_of_a_depthwise_convolution(shape, plan):
     half = plan["width"] != 2  # PoCL runs that one, in float32
@@ -55,6 +56,7 @@ def test_strips_of_a_depthwise_convolution(shape, plan):
     hold(got, 2 * k * k, lambda x, w: depthwise_nhwc_reference(x, w, p, s), x, w)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("largest", [True, False], ids=["max", "avg"])
 @pytest.mark.parametrize(("shape", "plan"), [WINDOWS[2], WINDOWS[3]], ids=lambda v: str(v)[:24])
 def test_strips_of_a_pooling(shape, plan, largest):
@@ -98,6 +100,7 @@ def test_a_batch_norm_of_pixels(pixels, c, each, block, width, relu):
     compare("Y", got, np.maximum(want, 0) if relu else want, most, 8, "float32")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("target", [None, "llvm"], ids=["threads", "cpu"])
 @pytest.mark.parametrize(
     ("c", "n", "k", "p", "s"), [(4, 14, 3, 1, 1), (3, 13, 5, 2, 2), (2, 9, 3, 0, 1)]
@@ -119,6 +122,7 @@ def test_one_image(c, n, k, p, s, target):
         d2ltvm.check(kernel, (x,), lambda x, kind=kind: pool_reference(kind, x, k, p, s), k * k + 2)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("c", [1, 5])
 def test_batch_norms_of_an_image(c):
     *inputs, out = d2ltvm.get_bn_data(c, 7)

@@ -9,6 +9,8 @@ import pytest
 import book
 from d2ltvm.system import threads
 
+pytestmark = pytest.mark.slow
+
 
 def test_hardware_threads_of_one_core_count_once(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5}, raising=False)

@@ -54,6 +54,7 @@ def buffers(sch, scope):
     return {b.name: math.prod(map(int, b.shape)) for b in found if b.scope() == scope}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PRODUCTS)
 def test_a_product_takes_what_its_tiles_say(case):
     shape, rows, columns, _ = case
@@ -71,6 +72,7 @@ def test_a_product_takes_what_its_tiles_say(case):
     assert found.stages == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CONVS)
 def test_a_convolution_takes_what_its_tiles_say(case):
     sch, tiles = conv(*case), tiling.conv_tiling(*case)
@@ -84,6 +86,7 @@ def test_a_convolution_takes_what_its_tiles_say(case):
     assert tiles.shared == 4 * sum(shared.values())
 
 
+@pytest.mark.slow
 def test_the_books_kernels_take_what_its_chapters_say():
     tiles = tiling.product_tiling((2048,) * 3, (1, 1, 16, 8), (1, 1, 16, 8), 16)
     table = d2ltvm.traffic(schedules.matmul_tiled(2048, 2048, 2048), "sm_90")

@@ -27,6 +27,8 @@ import book
 import d2ltvm
 from d2ltvm.system import colab
 
+pytestmark = pytest.mark.slow
+
 
 def notebook(*sources):
     cells = [nbformat.v4.new_code_cell(source) for source in sources]

@@ -49,6 +49,7 @@ def test_block_z_is_fused_and_said():
     assert shader.adapted == ("the grid has blockIdx.z and blockIdx.y as one dimension",)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "shape", [(64, 5, 12, 3, 1, 1), (17, 5, 21, 3, 0, 2), (40, 3, 70, 3, 1, 1)]
 )
@@ -71,6 +72,7 @@ def long_vectors(n, width):
     return sch
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("width", [5, 6, 8, 16])
 def test_long_vectors_become_short_ones_that_compute_the_same(width):
     sch = long_vectors(1920, width)
@@ -88,6 +90,7 @@ def test_shared_memory_of_the_launch_and_asynchronous_copies_are_adapted_and_sai
     assert shader.shared <= webgpu.MAX_SHARED
 
 
+@pytest.mark.slow
 def test_a_source_that_is_too_long_has_fewer_steps_unrolled_and_says_so(monkeypatch):
     mod = webgpu.as_module(schedules.matmul_vthread(128, 128, 64))
     lengths, said = [], []
@@ -106,6 +109,7 @@ def test_a_source_that_is_too_long_has_fewer_steps_unrolled_and_says_so(monkeypa
     ]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("steps", [6, 4, 1])
 def test_with_fewer_steps_unrolled_it_computes_the_same(steps):
     main = schedules.matmul_vthread(130, 75, 33).mod["main"]
@@ -158,6 +162,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_no_device_need_have_is_refused_in_one_line(case):
     make, said = REFUSED[case]
