@@ -254,6 +254,17 @@ def test_an_element_type_that_the_device_lacks(opencl):
     assert "half" in d2ltvm.build(sch, "sm_80").code
 
 
+def test_another_clone_need_not_compile_again(opencl):
+    """PoCL keeps a kernel by source and options: no folder of this environment is among them."""
+    import pyopencl as cl
+
+    known = cl._DEFAULT_INCLUDE_OPTIONS
+    (kernels,) = d2ltvm.build(small(), "opencl")._opencl.built.values()
+    program = kernels["main_kernel"].get_info(cl.kernel_info.PROGRAM)
+    assert "-I" not in program.get_build_info(opencl, cl.program_build_info.OPTIONS)
+    assert cl._DEFAULT_INCLUDE_OPTIONS is known and known[0] == "-I"
+
+
 def test_what_the_opencl_compiler_refuses_is_said_in_one_line(opencl, monkeypatch):
     from d2ltvm.compiler import launches
 

@@ -8,9 +8,11 @@ microseconds at the sizes of a check. So a call with little work is compiled wit
 what is timed, and a call with much work, is compiled with it.
 """
 
+import contextlib
 import math
 import re
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,9 +55,10 @@ class Program:
                 # PoCL's notes on a kernel it compiled without trouble.
                 warnings.simplefilter("ignore", cl.CompilerWarning)
                 try:
-                    program = cl.Program(self.context, self.lowered.source).build(
-                        QUICK if quick else []
-                    )
+                    with _without_headers(cl):
+                        program = cl.Program(self.context, self.lowered.source).build(
+                            QUICK if quick else []
+                        )
                 except cl.RuntimeError as error:
                     raise _refused(error) from error
             names = program.kernel_names.split(";")
@@ -95,6 +98,21 @@ class Program:
             if p.output:
                 cl.enqueue_copy(self.queue, array, buffers[p.name])
         self.queue.finish()
+
+
+@contextlib.contextmanager
+def _without_headers(cl: Any) -> Iterator[None]:
+    """Compile without the folder of pyopencl's headers, of which TVM's kernels include none.
+
+    PoCL keeps a compiled kernel by its source and the options. With the folder among them, another
+    environment or clone compiles every kernel anew, a second each.
+    """
+    known = cl._DEFAULT_INCLUDE_OPTIONS
+    cl._DEFAULT_INCLUDE_OPTIONS = []
+    try:
+        yield
+    finally:
+        cl._DEFAULT_INCLUDE_OPTIONS = known
 
 
 def _stores(lowered: Lowered) -> int:
