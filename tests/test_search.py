@@ -19,6 +19,7 @@ from d2ltvm.search import (
     counted,
     decided,
     evolve,
+    judged,
     measured,
     moved_factor,
     predict,
@@ -36,6 +37,7 @@ from d2ltvm.search.evolution import identity
 from d2ltvm.search.learned import Ridge, features
 from d2ltvm.search.ranking import ranks
 from d2ltvm.search.tune import Bench
+from d2ltvm.search.unrolled import unrolled
 from d2ltvm.search.workloads import BY_HAND
 
 SMALL = workload("matmul", 64)
@@ -143,6 +145,58 @@ def test_unrolling_changes_nothing_that_is_counted():
     ]
     assert [c.unroll for c in counts] == [0, 1024]
     assert replace(counts[0], unroll=0) == replace(counts[1], unroll=0)
+
+
+@pytest.mark.parametrize(
+    "hand, sizes, products",
+    [
+        (schedules.matmul_shared, (96, 96, 96), 96**3),
+        (schedules.matmul_registers, (256, 256, 256), 256**3),
+        (schedules.tiling, (64, 64, 64, 3, 1, 1), 9 * 64**4),
+        (schedules.vthread, (64, 64, 64, 3, 1, 1), 9 * 64**4),
+    ],
+)
+def test_loads_with_the_loops_that_are_left_are_those_of_the_machine_code(hand, sizes, products):
+    sch = hand(*sizes)
+    found, table = unrolled(sch, products), d2ltvm.traffic(sch, "sm_90")
+    (reads, passes, _), (writes, stored, _) = (table.total(k, "shared") for k in ("read", "write"))
+    assert (found.shared_requests, found.wavefronts) == (reads + writes, passes + stored)
+    assert found.local == found.hoisted == 0
+
+
+def test_a_loop_that_is_left_puts_sums_and_loads_into_memory():
+    work = workload("matmul", 2048)
+    found = [c for c in measured.timed(work) if c.predicted]
+    worst = max(found, key=lambda c: c.seconds / c.predicted)
+    place = space(work, "cuda")
+    trace = measured.remade(worst, place).trace
+    inst, _ = decided(trace)[-1]
+    fixed = place.finished(trace.with_decision(inst, 7, remove_postproc=True))
+    left, once = worst.unrolled, unrolled(fixed, work.flop // 2)
+    assert left.local and left.local_floats == worst.counted.sums == once.sums
+    assert (once.local, once.hoisted, once.local_floats) == (0, 0, 0)
+    wanted, most = judged.registers(left)
+    assert wanted > most
+    assert judged.seconds(left) > 5 * judged.seconds(once)
+
+
+@pytest.mark.parametrize("name, size, other", [("matmul", 2048, "conv"), ("conv", 64, "matmul")])
+def test_the_second_judge_meets_the_bounds_where_it_was_not_fitted(name, size, other):
+    found = [c for c in measured.timed(workload(name, size)) if c.predicted]
+    said = [judged.seconds(c.unrolled, constants=other) for c in found]
+    times, first = [c.seconds for c in found], [c.predicted for c in found]
+    assert rank_correlation(said, times) > max(0.7, rank_correlation(first, times))
+    assert regret(said, times, 10) <= 1.1
+
+
+def test_the_second_judge_knows_what_fits():
+    sch = schedules.matmul_shared(96, 96, 96)
+    one = unrolled(sch, 96**3)
+    assert judged.registers(one) == (one.sums + judged.BESIDE, 64)
+    assert judged.predict(sch, workload("matmul", 96)) == judged.seconds(one) < 1e-3
+    assert judged.seconds(replace(one, shared=300 * 1024)) == float("inf")
+    assert judged.local_requests(one) == 0 < judged.local_requests(replace(one, sums=100))
+    assert judged.seconds(replace(one, iterations=10**6)) > 2 * judged.seconds(one)
 
 
 def test_the_model_orders_the_kernels_of_the_chapter_on_products():
@@ -268,6 +322,7 @@ def test_gathered_candidates_carry_their_predictions(name, size):
     for one in (rest[0], rest[-1]):
         sch = measured.remade(one, place)
         assert asdict(counted(sch, work.flop // 2)) == asdict(one.counted)
+        assert unrolled(sch, work.flop // 2) == one.unrolled
 
 
 @pytest.mark.slow

@@ -3,8 +3,9 @@
 Begin with `workload` and `space`: what is computed, and the sketches that rules make of it;
 `rules.tree` shows which rule made what, and `text.as_text` a found schedule as Python. `book_space`
 has the book's own schedules as sketches. `evolve` samples and mutates; a cost model tells it what
-to keep: `predict` works a time out from the analyser, with no device (`predicted`), `Ridge` learns
-from what was measured (`learned`). `search` measures on this machine, or on the servers of a fleet
+to keep: `predict` works a time out from the analyser, with no device (`predicted`), `judged` does
+it anew with the loops that the compiler leaves (`unrolled`), `Ridge` learns from what was measured
+(`learned`). `search` measures on this machine, or on the servers of a fleet
 (`on_fleet`), and `database` keeps that.
 `ranking` says how good a model is, `measured` has candidates that a GPU has timed, and `command`
 is `python -m d2ltvm search`.

@@ -1,6 +1,6 @@
 # What a search takes; `__init__.py` loads it from here.
 
-from . import rules as rules, text as text
+from . import judged as judged, rules as rules, text as text
 from .workloads import Workload as Workload, workload as workload
 from .spaces import Space as Space, decided as decided, moved_factor as moved_factor, space as space
 from .book import book_space as book_space

@@ -4,6 +4,7 @@
 comes from, what the analyser counted, what the model predicted, and its trace. They were gathered
 by experiments/search/gather.txt and predicted before any of them ran. What a GPU measured of them
 is in book/measurements/<device>/search.jsonl, written by experiments/search/measure.txt.
+`unrolled.jsonl.xz` has what `unrolled` counts in them, by experiments/search/unrolled.txt.
 """
 
 import functools
@@ -16,10 +17,12 @@ from typing import Any
 
 from d2ltvm.search.predicted import Counted
 from d2ltvm.search.spaces import Space
+from d2ltvm.search.unrolled import Unrolled
 from d2ltvm.search.workloads import Workload
 from d2ltvm.system import environment
 
 CANDIDATES = Path(__file__).with_name("candidates.jsonl.xz")
+UNROLLED = Path(__file__).with_name("unrolled.jsonl.xz")
 FILE = "search.jsonl"
 LIBRARY = "library"
 JUMP = 1.3
@@ -35,6 +38,7 @@ class Gathered:
         predicted: seconds; None of what is by hand.
         counted: what the analyser found in it; likewise.
         trace: its steps, as MetaSchedule writes them; likewise.
+        unrolled: what the compiler leaves of its loops, for the second judge; likewise.
     """
 
     key: str
@@ -42,6 +46,7 @@ class Gathered:
     predicted: float | None
     counted: Counted | None
     trace: Any
+    unrolled: Unrolled | None
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ def runs(device: str = "nvidia-h200") -> list[Run]:
     """The runs of a record, and whether their rounds agree; none where no record exists yet.
 
     >>> [run.steady for run in runs("nvidia-h200")]
-    [False, True]
+    [True, True]
     """
     rounds: dict[int, list[list[float]]] = {}
     for line in _measured(device):
@@ -158,15 +163,22 @@ def _of(work: Workload) -> tuple[str, int]:
 
 def _gathered(line: dict[str, Any]) -> Gathered:
     if "by_hand" in line:
-        return Gathered(line["key"], line["origin"], None, None, None)
-    counts = Counted(**line["counted"])
-    return Gathered(line["key"], line["origin"], line["predicted_us"] / 1e6, counts, line["trace"])
+        return Gathered(line["key"], line["origin"], None, None, None, None)
+    counts, predicted = Counted(**line["counted"]), line["predicted_us"] / 1e6
+    left = _unrolled().get(line["key"])
+    return Gathered(line["key"], line["origin"], predicted, counts, line["trace"], left)
 
 
 @functools.cache
 def _lines() -> list[dict[str, Any]]:
     with lzma.open(CANDIDATES, "rt") as file:
         return [json.loads(line) for line in file]
+
+
+@functools.cache
+def _unrolled() -> dict[str, Unrolled]:
+    with lzma.open(UNROLLED, "rt") as file:
+        return {line.pop("key"): Unrolled(**line) for line in map(json.loads, file)}
 
 
 def _steady(device: str) -> list[dict[str, Any]]:

@@ -79,37 +79,49 @@ def counted(sch: Any, products: int) -> Counted:
         TypeError, ValueError: `sch` is no schedule for CUDA of one kernel, or `products` no count.
     """
     products = whole("products", products, 0)
-    mod, unroll = _without_unrolling(lowering.as_module(sch))
-    launches, _, kernels = lowering.kernels_of(mod, devices.as_target("sm_80"))
-    if len(launches) != 1:
-        raise ValueError(f"sch has {len(launches)} kernels for CUDA; expected one")
-    (launch,) = launches
-    body = kernels[launch.name].body
+    mod, unroll, launch, body = taken_apart(sch)
     walk = Walk(body, scattered=True)
     launched = Launched(walk, launch)
     found = dict.fromkeys(("shared_requests", "requests", "wavefronts", "lines", "sectors"), 0)
     for site in traffic.executed(walk):
         for access in accesses_of(site, launched):
-            _count(found, launched, access)
-    arrays = [a.buffer for a in find(body, "AllocBuffer")]
-    bytes_ = {scope: 0 for scope in ("local", "shared")}
-    for array in arrays:
-        size = math.prod(int(n) for n in array.shape) * int(tvm.DataType(str(array.dtype)).itemsize)
-        if array.scope() in bytes_:  # what is in shared.dyn the launch says
-            bytes_[array.scope()] += size
+            count(found, launched, access)
+    bytes_ = array_bytes(body)
     threads = math.prod(launch.block)
     return Counted(
         blocks=math.prod(launch.grid),
         threads=threads,
         products=products,
-        shared=bytes_["shared"] + launch.shared,
-        sums=bytes_["local"] // 4,
-        rounds=(rounds := _rounds(walk)),
-        stages=_stages(mod),
+        shared=bytes_.get("shared", 0) + launch.shared,
+        sums=bytes_.get("local", 0) // 4,
+        rounds=(rounds := rounds_of(walk)),
+        stages=stages_of(mod),
         unroll=unroll,
         body=products // (math.prod(launch.grid) * threads * max(rounds, 1)),
         **found,
     )
+
+
+def taken_apart(sch: Any) -> tuple[Any, int, Any, Any]:
+    """A schedule's module, how far loops are to be unrolled, its launch, and what its kernel does.
+
+    Raises:
+        TypeError, ValueError: it is no schedule for CUDA of one kernel.
+    """
+    mod, unroll = _without_unrolling(lowering.as_module(sch))
+    launches, _, kernels = lowering.kernels_of(mod, devices.as_target("sm_80"))
+    if len(launches) != 1:
+        raise ValueError(f"sch has {len(launches)} kernels for CUDA; expected one")
+    return mod, unroll, launches[0], kernels[launches[0].name].body
+
+
+def array_bytes(body: Any) -> dict[str, int]:
+    """Bytes of a kernel's arrays by their scope; what is in shared.dyn the launch says."""
+    found: dict[str, int] = {}
+    for array in (a.buffer for a in find(body, "AllocBuffer")):
+        size = math.prod(int(n) for n in array.shape) * int(tvm.DataType(str(array.dtype)).itemsize)
+        found[array.scope()] = found.get(array.scope(), 0) + size
+    return found
 
 
 def _without_unrolling(mod: Any) -> tuple[Any, int]:
@@ -128,20 +140,20 @@ def _without_unrolling(mod: Any) -> tuple[Any, int]:
     return tvm.IRModule({"main": main}), max(asked, default=0)
 
 
-def _stages(mod: Any) -> int:
+def stages_of(mod: Any) -> int:
     """How many rounds a pipeline has in shared memory; 1 without one."""
     key = "software_pipeline_stage"
     loops = [f for f in find(mod["main"].body, "For") if key in f.annotations]
     return 1 + max((int(max(loop.annotations[key])) for loop in loops), default=0)
 
 
-def _rounds(walk: Walk) -> int:
+def rounds_of(walk: Walk) -> int:
     """How often a block passes the barriers in its loops."""
     chains = [[loop for loop in site.loops if loop in walk.barriers] for site in walk.sites]
     return max((math.prod(walk.extents[loop][1] for loop in chain) for chain in chains), default=1)
 
 
-def _count(found: dict[str, int], launched: Launched, site: Site) -> None:
+def count(found: dict[str, int], launched: Launched, site: Site) -> None:
     """Add what a load or store costs."""
     for first, active, counts in launched.requests(site, traffic.rounds(site, launched.walk)):
         many = int((active.any(axis=1) * counts).sum())

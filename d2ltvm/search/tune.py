@@ -23,9 +23,9 @@ from d2ltvm.fleet.jobs import LIMITS, Limits
 from d2ltvm.fleet.measuring import Servers
 from d2ltvm.search.database import Kept
 from d2ltvm.search.evolution import evolve, identity
+from d2ltvm.search.judged import predict
 from d2ltvm.search.learned import Ridge, features
 from d2ltvm.search.on_fleet import FleetBench, Tell
-from d2ltvm.search.predicted import predict
 from d2ltvm.search.spaces import Space, space
 from d2ltvm.search.workloads import Array, Workload
 
