@@ -370,7 +370,7 @@ OWN = {  # of one kernel each
         ),
         "a block ends too early": (
             m.without("cluster_sync", 1),
-            "a block ends while others may arrive at its barriers; missing: a cluster's sync",
+            "a block ends while others may use its memory; missing: a cluster's sync",
         ),
     },
     "turns": {

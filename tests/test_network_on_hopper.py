@@ -130,7 +130,8 @@ def test_resnet_50_is_the_program_that_was_measured(resnet, batch, monkeypatch):
         assert str(kernel) == line["kernel"]
         assert line["us"] == pytest.approx(us[step.node], abs=1e-3)
         if isinstance(kernel, hopper_kernels.AnyConv):
-            assert json.loads(any_layer.to_text(kernel.layer)) == line["plan"]
+            plan = {"distributed": False, **line["plan"]}  # which the race did not know
+            assert json.loads(any_layer.to_text(kernel.layer)) == plan
             assert kernel.plan.relu == line["relu"]
             assert kernel.plan.residual == line["residual"]
 
@@ -183,7 +184,7 @@ def test_values_that_live_at_the_same_time_lie_apart(resnet):
 
 def test_other_kernels_of_a_step():
     """In a race each has the same parameters, but for room that it may need."""
-    program = on_hopper.program(BLOCK, some_weights(BLOCK), sms=4, many=2, untried=True)
+    program = on_hopper.program(BLOCK, some_weights(BLOCK), sms=4, many=4)
     step = next(step for step in program.steps if step.node == "middle")
     assert step.kernel not in step.others and len(step.others) >= 2
     for other in step.others:
@@ -194,7 +195,7 @@ def test_other_kernels_of_a_step():
 
 def test_sums_fit_into_registers():
     for kernel in hopper_kernels.conv_kernels(
-        Conv(256, (28, 28), 128, 512), True, True, 132, many=4, untried=True
+        Conv(256, (28, 28), 128, 512), True, True, 132, many=4
     ):
         plan = kernel.plan
         threads = 128 * (plan.consumers + 1) * plan.blocks_per_sm

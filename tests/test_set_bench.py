@@ -177,17 +177,21 @@ def test_without_a_hopper_a_line_says_so(capsys, tmp_path):
 def test_the_plans_that_were_timed_are_read():
     found = timed_plans.timed_plans()
     titles = {timed.case.title for timed in found}
-    assert len(found) == 624 and len(titles) == 118
+    assert len(found) == 1356 and len(titles) == 201
+    assert sum(timed.unseen for timed in found) == 397
     assert all(timed.us > 0 and timed.library > 0 for timed in found)
     assert all(timed.plan.tiles > 0 and timed.estimate > 1 for timed in found)
     assert {bool(timed.case.transposed) for timed in found} == {True, False}
     # The model is close to what was measured, and orders plans well: these fail if a name is
     # read wrongly.
     errors = [abs(math.log(timed.us / timed.estimate)) for timed in found]
-    assert sum(errors) / len(errors) < 0.1
+    assert sum(errors) / len(errors) < 0.12
 
 
 def test_a_name_that_is_no_plan():
     case = sets.layers()[1]
     assert timed_plans._plan(case, "library") is None
-    assert timed_plans._plan(case, "2x1x64 d64 b1 s1+0 st12 g16 tiles98 r7").columns == 64
+    name = "2x1x64 d64 b1 s1+0 st12 g16 tiles98 r7 P0 m1 l2 w0 c1 k0.0.0 D0"
+    assert timed_plans._plan(case, name).columns == 64
+    bricks = timed_plans._plan(case, name.replace("k0.0.0 D0", "k8.4.4 D1"))
+    assert bricks.bricks == (8, 4, 4) and bricks.distributed and not bricks.pingpong

@@ -26,7 +26,7 @@ from d2ltvm.bench.measurement import Clock, as_clocks, legends
 from d2ltvm.bench.on_fleet import run_parts
 from d2ltvm.bench.progress import progress
 from d2ltvm.bench.records import software
-from d2ltvm.bench.sets import Case, layers, products
+from d2ltvm.bench.sets import Case, layers, products, unseen
 from d2ltvm.bench.timing import Timing, time_together
 from d2ltvm.compiler.verify import WrongResultError, compare
 from d2ltvm.errors import MissingError, shown
@@ -35,7 +35,11 @@ from d2ltvm.fleet.measuring import Servers
 from d2ltvm.hopper.any_layer import Layer, any_layer
 from d2ltvm.system import devices
 
-SETS: dict[str, Callable[[], list[Case]]] = {"layers": layers, "products": products}
+SETS: dict[str, Callable[[], list[Case]]] = {
+    "layers": layers,
+    "products": products,
+    "unseen": unseen,
+}
 LIBRARY, OURS = "library", "TVM"
 PERIOD = 2**22 - 3  # a prime number: random data is repeated behind so many
 PLACES = 64  # pixels of a result that are compared with float64

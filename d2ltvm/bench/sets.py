@@ -1,6 +1,6 @@
 """Layers of real networks, and products, by which kernels for any shape are judged.
 
-`layers()` and `products()` are the sets that `python -m d2ltvm bench --set` runs.
+`layers()`, `products()` and `unseen()` are the sets that `python -m d2ltvm bench --set` runs.
 """
 
 from collections.abc import Iterator
@@ -198,4 +198,50 @@ def products() -> list[Case]:
         Case("deep", product(512, 512, 16384), False),
         Case("deep", product(1000, 1000, 10000), True),
     ]
+    return cases
+
+
+def unseen() -> list[Case]:
+    """Layers and products of other networks: the planner's constants were not fitted to them."""
+    cases = [
+        # Source: Huang et al., Densely Connected Convolutional Networks.
+        *(Case("DenseNet-121", conv(16, n, 128, 32)) for n in (56, 28, 14, 7)),
+        *(Case("DenseNet-121", conv(16, n, m, 128, 1)) for n, m in ((28, 480), (14, 992))),
+        # Source: Szegedy et al., Going Deeper with Convolutions.
+        Case("GoogLeNet", conv(32, 56, 64, 192)),
+        Case("GoogLeNet", conv(32, 28, 32, 96, 5)),
+        Case("GoogLeNet", conv(32, 14, 144, 288)),
+        Case("GoogLeNet", conv(32, 7, 832, 384, 1)),
+        # Source: Krizhevsky et al., ImageNet Classification with Deep Convolutional Networks.
+        Case("AlexNet", conv(64, 27, 96, 256, 5)),
+        Case("AlexNet", conv(64, 13, 384, 256)),
+        # Source: Ronneberger et al., U-Net.
+        *(Case("U-Net", conv(1, n, c, c, pad=0)) for n, c in ((570, 64), (282, 128), (66, 512))),
+        Case("U-Net", conv(1, 56, 1024, 512, pad=0)),
+        # Source: Wang et al., ESRGAN.
+        *(Case("ESRGAN", conv(4, 128, 64 + 32 * k, 32)) for k in (0, 2)),
+        Case("ESRGAN", conv(4, 128, 192, 64)),
+        Case("wide ResNet-50", conv(32, 14, 512, 512)),
+        Case("wide ResNet-50", conv(32, 28, 512, 512, 1)),
+        *(Case("ResNet-34", conv(b, 14, 256, 256)) for b in (1, 4, 64)),
+        Case("ResNet-34", conv(4, 28, 128, 256, stride=2)),
+        Case("ResNet-50", conv(2, 14, 1024, 256, 1)),
+        Case("ResNet-50", conv(128, 14, 1024, 512, 1)),
+        Case("EfficientNet-B4", conv(16, 24, 336, 56, 1)),
+        Case("EfficientNet-B4", conv(16, 12, 960, 272, 1)),
+        Case("HRNet", conv(8, (128, 256), 48, 48)),
+        Case("PSPNet", conv(2, 90, 512, 512, dilation=4)),
+        Case("a stem", conv(16, (600, 800), 3, 32, 3, 2)),
+        Case("SDXL", conv(2, 128, 320, 320)),
+        Case("SDXL", conv(2, 64, 640, 640)),
+    ]
+    both_ways = ((384, 3072, 768), (2048, 768, 3072), (777, 1024, 512), (6000, 1536, 384))
+    cases += [Case("BERT, T5", product(*sizes), t) for sizes in both_ways for t in (True, False)]
+    for rows in (2, 8, 24, 48, 96, 192, 333, 768, 3000):
+        cases.append(Case("Mistral 7B", product(rows, 14336, 4096), True))
+    for rows in (5, 40, 512):
+        cases.append(Case("Qwen 3B", product(rows, 2048, 11008), True))
+    sizes = (640, 1200, 1736, 2500, 3584, 6144, 10000)
+    cases += [Case("another square", product(n, n, n), n % 100 != 0) for n in sizes]
+    cases.append(Case("a gradient", product(768, 3072, 8192), False))
     return cases

@@ -1,9 +1,9 @@
-"""Kernels of `hopper.any_shape` that were timed on one H200, each by its plan, beside the library.
+"""Kernels of `hopper.any_shape` that were timed, each by its plan, beside the library.
 
-They are in book/measurements/nvidia-h200/any_shape_plans.jsonl, a line for each layer or product of
-`sets`: several plans, in CUDA graphs and in turns with cuDNN in its benchmark mode, channels last,
-or with cuBLAS, on 2026-11-23. What timed them is an earlier version of
-experiments/any_shape/probe.txt, which had no clusters, no bricks and no consumers in turns.
+They are in book/measurements/<device>/any_shape_plans.jsonl and any_shape_fitted.jsonl: first what
+they ran on, then a line for each case of `sets`. experiments/any_shape/probe.txt timed them, on
+2026-11-23. The constants of `hopper.any_model` were fitted to the second file, and held against the
+first one, which was measured afterwards.
 """
 
 import functools
@@ -19,13 +19,14 @@ from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.planning import ConvPlan
 from d2ltvm.system import environment
 
-SMS = 132  # of the GPU that they ran on
-FILE = "nvidia-h200/any_shape_plans.jsonl"
+SMS = 132  # of the GPUs that they ran on
+TESTED, FITTED = "any_shape_plans.jsonl", "any_shape_fitted.jsonl"
 BOXED = "old"  # the name of conv_nhwc in the file
 NAME = re.compile(
     r"(?P<swapped>sw )?(?P<consumers>\d)x(?P<per>\d)x(?P<columns>\d+) d(?P<depth>\d+) "
     r"b(?P<blocks_per_sm>\d) s(?P<splits>\d+)\+(?P<full>\d+) st(?P<stages>\d+) g(?P<group>\d+) "
-    r"tiles\d+ r\d+"
+    r"tiles\d+ r\d+ P(?P<pingpong>\d) m(?P<room>\d) l(?P<promotion>\d) w0 c(?P<cluster>\d) "
+    r"k(?P<bricks>[\d.]+) D(?P<distributed>\d)"
 )
 
 
@@ -52,19 +53,32 @@ class TimedPlan:
             return any_model.estimate_boxed(self.plan) * 1e6
         return any_model.estimate(self.plan) * 1e6
 
+    @property
+    def unseen(self) -> bool:
+        """Whether it is of a case that the constants were not fitted to."""
+        return self.case.title in _titles()
+
 
 @functools.cache
-def timed_plans() -> tuple[TimedPlan, ...]:
+def _titles() -> frozenset[str]:
+    return frozenset(case.title for case in sets.unseen())
+
+
+@functools.cache
+def timed_plans(file: str = TESTED, device: str = "nvidia-h200") -> tuple[TimedPlan, ...]:
     """All of them, but for cases whose tensors have to be copied first: the copies are not timed.
 
     >>> found = timed_plans()
     >>> len({timed.case.title for timed in found})
-    118
+    201
+
+    Args:
+        file: `TESTED` or `FITTED`.
+        device: a folder under book/measurements.
     """
-    cases = {case.title: case for case in (*sets.layers(), *sets.products())}
+    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
     found = []
-    for line in (environment.measurements() / FILE).read_text().splitlines():
-        told = json.loads(line)
+    for told in _lines(file, device)[1:]:
         case = cases.get(told["title"])
         if case is None or told["copied"]:
             continue
@@ -74,6 +88,22 @@ def timed_plans() -> tuple[TimedPlan, ...]:
     return tuple(found)
 
 
+def clusters(device: str = "nvidia-h200") -> dict[int, int]:
+    """How many clusters of so many blocks, each with an SM to itself, a GPU runs at once.
+
+    The driver said so (cuOccupancyMaxActiveClusters).
+
+    >>> clusters()[2]
+    66
+    """
+    return {int(size): many for size, many in _lines(TESTED, device)[0]["clusters"].items()}
+
+
+def _lines(file: str, device: str) -> list[dict[str, Any]]:
+    path = environment.measurements() / device / file
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def _plan(case: Case, name: str) -> Plan | ConvPlan | None:
     """The plan of a name in the file; None of the library."""
     if name == BOXED and case.transposed is None:
@@ -81,6 +111,12 @@ def _plan(case: Case, name: str) -> Plan | ConvPlan | None:
     if not (found := NAME.fullmatch(name)):
         return None
     given = found.groupdict()
-    swapped = given.pop("swapped") is not None
-    numbers: dict[str, Any] = {key: int(value) for key, value in given.items()}
-    return Plan(case.conv, SMS, swapped, **numbers, transposed=case.transposed is not False)
+    n, y, x = map(int, given.pop("bricks").split("."))
+    numbers: dict[str, Any] = {
+        kind: given.pop(kind) not in (None, "0") for kind in ("swapped", "pingpong", "distributed")
+    }
+    numbers |= {key: int(value) for key, value in given.items()}
+    return Plan(
+        case.conv, SMS, **numbers, bricks=(n, y, x) if n else None,
+        transposed=case.transposed is not False,
+    )  # fmt: skip

@@ -76,7 +76,7 @@ def exchange_parts(acc, four, P, work, consumer, thread, plan):
             four[v] = acc[g * 4 + v]
         for v in T.vectorized(4):
             P[work.cut * plan.splits + work.part, consumer, g, thread % 128, v] = four[v]
-    source = T.meta_var(PARTS.replace("MANY", str(plan.cut * plan.consumers)))
+    source = T.meta_var(PARTS.replace("MANY", str(plan.cut * plan.cluster * plan.consumers)))
     T.evaluate(T.cuda.func_call("publish_part", source_code=source, return_type="int32"))
     T.cuda.warpgroup_sync(consumer + 1)
     if thread % 128 == 0:
@@ -107,6 +107,46 @@ def exchange_parts(acc, four, P, work, consumer, thread, plan):
                 source_code=source, return_type="int32",
             )
         )  # fmt: skip
+
+
+@T.inline
+def exchange_in_cluster(acc, four, sums, written, work, consumer, thread, plan):
+    """The same where a tile's parts are a cluster: the sums stay in the blocks' shared memory.
+
+    Each consumer tells that of every block, its own too, that it has written. The arrival releases,
+    and the wait acquires, for the whole cluster. Each block begins to read at its own sums, so that
+    not all of them read one block's memory at the same time.
+    """
+    for g in T.unroll(plan.groups):
+        for v in T.unroll(4):
+            four[v] = acc[g * 4 + v]
+        for v in T.vectorized(4):
+            sums[consumer, g, thread % 128, v] = four[v]
+    T.cuda.warpgroup_sync(consumer + 1)
+    place = T.alloc_local((1,), "uint32")
+    if thread % 128 < plan.splits:
+        T.ptx["mapa.shared::cluster.u32"](
+            place[0], T.cuda.cvta_generic_to_shared(written.ptr_to([consumer])),
+            T.Cast("uint32", thread % 128),
+        )  # fmt: skip
+        T.ptx["mbarrier.arrive.release.cluster.shared::cluster.b64"](place[0])
+    T.cuda.mbarrier_wait_acquire_cluster(written.ptr_to([consumer]), 0)
+    for i in T.unroll(plan.span * 4):
+        acc[i] = T.float32(0)
+    for s in T.unroll(plan.splits):
+        T.ptx["mapa.shared::cluster.u32"](
+            place[0], T.cuda.cvta_generic_to_shared(sums.ptr_to([consumer, 0, 0, 0])),
+            T.Cast("uint32", (work.part + s) % plan.splits),
+        )  # fmt: skip
+        for i in T.unroll(plan.span):
+            g: T.let[T.int32] = work.part * plan.span + i
+            if g < plan.groups:
+                T.ptx["ld.shared::cluster.v4.f32"](
+                    four[0], four[1], four[2], four[3],
+                    place[0] + T.Cast("uint32", (g * 128 + thread % 128) * 16),
+                )  # fmt: skip
+                for v in T.unroll(4):
+                    acc[i * 4 + v] = acc[i * 4 + v] + four[v]
 
 
 @T.inline

@@ -35,7 +35,7 @@ class Layer:
 
     >>> layer = any_layer(Conv(8, (224, 224), 3, 64, (7, 7), (3, 3), (2, 2)))
     >>> layer.way, layer.images, layer.weights_shape
-    ('windows', (8, 224, 230, 4), (7, 64, 32))
+    ('beside', (8, 224, 112, 32), (7, 64, 32))
 
     Attributes:
         conv: what is computed.
@@ -67,8 +67,8 @@ class Layer:
 
     @property
     def partials(self) -> Shape | None:
-        """The shape of the room for sums of parts; None where sums are not cut."""
-        return self.plan.partials if isinstance(self.plan, Plan) and self.plan.cut else None
+        """The shape of the tensor in which sums of parts meet; None where there is none."""
+        return self.plan.partials if isinstance(self.plan, Plan) and self.plan.meet else None
 
     @property
     def copies(self) -> bool:
@@ -164,7 +164,6 @@ def ways(
     transposed: bool = True,
     sms: int | None = None,
     many: int = 1,
-    untried: bool = False,
     **options: Any,
 ) -> list[Layer]:
     """Ways to run a convolution or a product, up to so many of each kind, the fastest first.
@@ -172,24 +171,20 @@ def ways(
     Args:
         conv, transposed, sms, options: as for `any_layer`.
         many: plans of each kind.
-        untried: whether plans count that the model was not fitted to (see `Plan.untried`), and
-            'beside', which did not run on a GPU yet.
     """
     sms = check_sms(sms)
     if not transposed:
         options["transposed"] = False
-    if untried:
-        options["untried"] = True
     way = "whole" if wider(conv) == conv else "padded"
     found = [Layer(conv, plan, way) for plan in best(wider(conv), sms, many, **options)]
-    if untried and conv.taps > 1 and conv.ic <= FEW:
+    if conv.taps > 1 and conv.ic <= FEW:
         lying = best(beside(conv), sms, many, **options)
         found += [Layer(conv, plan, "beside") for plan in lying]
     if conv.taps > 1 and conv.ic <= 4 and conv.dilation[1] == 1:
         win = windows(conv)
         overlapping = best(win.unfolded, sms, many, windows=win, **options)
         found += [Layer(conv, plan, "windows") for plan in overlapping]
-    if not set(options) - {"untried"} and (boxes := boxed(conv, sms)):
+    if not options and (boxes := boxed(conv, sms)):
         found.append(Layer(conv, boxes, "boxes"))
     return sorted(found, key=lambda layer: layer.seconds)
 
@@ -213,7 +208,7 @@ def any_layer(
     Raises:
         ValueError: a convolution cannot be run this way.
     """
-    found = ways(conv, transposed, sms, untried=way == "beside")
+    found = ways(conv, transposed, sms)
     layer = next((layer for layer in found if way in (None, layer.way)), None)
     if layer is None:
         ways_ = ", ".join(dict.fromkeys(layer.way for layer in found))

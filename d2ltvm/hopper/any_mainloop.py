@@ -81,13 +81,10 @@ class Work:
 def locate(work, item, rank, plan):
     """Write down what an item is. Tiles below each other, in groups, share channels in L2."""
     over: T.let[T.int32] = T.max(item - plan.full, 0)
-    if plan.splits > 1:
-        work.part = over % plan.splits
-        work.cut = over // plan.splits
-    else:
-        work.part = 0
-        work.cut = over
-    index: T.let[T.int32] = T.min(item, plan.full) + work.cut
+    cut: T.let[T.int32] = over // plan.splits
+    work.part = over % plan.splits
+    work.cut = cut * plan.cluster + rank  # each block of a cluster has a tile of its own
+    index: T.let[T.int32] = T.min(item, plan.full) + cut
     if plan.splits > 1:
         if item < plan.full:
             work.first = 0

@@ -8,6 +8,8 @@ from d2ltvm.hopper.planning import SHARED
 from d2ltvm.layouts import Walk
 
 LARGEST_CLUSTER = 8  # blocks, on every GPU that has clusters
+REGISTERS = 65536  # of an SM
+BESIDE_SUMS = 40  # registers of a thread, read off kernels with an epilogue
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,10 @@ class Plan:
         promotion: what L2 fetches for a line: 0 to 3, for 32, 64, 128 or 256 bytes at least.
         cluster: blocks that share weights: each fetches a part of them for all.
         bricks: images, rows and columns of a tile whose pixels are a box; else they are one behind
-            the other, along rows.
+            the other, along rows. On an H200, 64 pairs of kernels that differ in this alone took
+            the same time within 0.3% on average (experiments/any_shape).
+        distributed: whether parts of a tile meet in shared memory, not in a tensor: the blocks that
+            compute them are a cluster, and read each other's sums there.
         together: consumers that work on a tile.
         own: rows of a tile from the first consumer's to the second's.
     """
@@ -70,6 +75,7 @@ class Plan:
     promotion: int = 2
     cluster: int = 1
     bricks: tuple[int, int, int] | None = None
+    distributed: bool = False
 
     together = property(lambda self: 1 if self.pingpong else self.consumers)
     own = property(lambda self: 0 if self.pingpong else 64 * self.per)
@@ -88,22 +94,15 @@ class Plan:
     groups = property(lambda self: self.per * self.columns // 8)
     span = property(lambda self: math.ceil(self.groups / self.splits))
     slot = property(lambda self: (self.rows + self.columns) * self.depth * 2)
-    partials = property(lambda self: (max(1, self.cut * self.splits), self.consumers,
+    meet = property(lambda self: self.cut > 0 and not self.distributed)  # parts, in a tensor
+    launched = property(lambda self: self.splits if self.distributed else self.cluster)
+    partials = property(lambda self: (max(1, self.cut * self.cluster * self.splits), self.consumers,
                                       self.groups, 128, 4))  # fmt: skip
 
     @property
     def dtype(self) -> str:
         """Of results."""
         return "float32" if self.wide else "float16"
-
-    @property
-    def untried(self) -> bool:
-        """Whether there is something in it that the model was not fitted to.
-
-        Such kernels ran on an H200, in layers of ResNet-50, and were right. They are not chosen by
-        default: which are fastest, a race has to say.
-        """
-        return self.pingpong or self.cluster > 1 or self.bricks is not None or self.room > 1
 
     @property
     def places(self) -> tuple[int, int, int]:
@@ -163,6 +162,11 @@ class Plan:
         return self.consumers * self.boxes * 64 * self.columns * 2
 
     @property
+    def meeting(self) -> tuple[int, int, int, int]:
+        """The shape of the shared memory in which a part's sums wait for the cluster."""
+        return (self.consumers, self.groups if self.distributed else 0, 128, 4)
+
+    @property
     def boxes(self) -> int:
         """Times 64 rows of results that a consumer has room for: all, if a residual waits there."""
         return self.per if self.residual else self.room
@@ -208,7 +212,12 @@ def with_stages(plan: Plan) -> Plan:
 
     def fitted(room: int) -> Plan:
         own = replace(plan, room=room)
-        left = SHARED // plan.blocks_per_sm - 2048 * plan.blocks_per_sm - own.staged
+        left = (
+            SHARED // plan.blocks_per_sm
+            - 2048 * plan.blocks_per_sm
+            - own.staged
+            - 4 * math.prod(plan.meeting)
+        )
         return replace(own, stages=min(12, left // plan.slot), group=group_of(plan))
 
     whole = fitted(plan.per if plan.pingpong or plan.bricks else 1)
@@ -218,6 +227,17 @@ def with_stages(plan: Plan) -> Plan:
 def group_of(plan: Plan) -> int:
     """Tiles below each other in a group."""
     return max(1, min(plan.down, 16))
+
+
+def fits(plan: Plan) -> bool:
+    """Whether the sums of a thread fit into its registers, with what an epilogue needs beside them.
+
+    An SM has 65,536 registers. Where they do not suffice, the compiler puts some into memory: 128
+    sums and two blocks of 256 threads on an SM cost 1 KB of it a thread.
+    """
+    sums = plan.per * plan.columns // 2
+    threads = 128 * (plan.consumers + 1) * plan.blocks_per_sm
+    return (sums + BESIDE_SUMS) * threads <= REGISTERS
 
 
 def check(given: Plan) -> None:
@@ -234,23 +254,33 @@ def check(given: Plan) -> None:
         )
     # Each block of a cluster fetches whole boxes: rows of 8 channels, or columns of 64.
     part = given.cluster * (8 if given.transposed else 64)
-    if given.cluster > 1 and (given.splits > 1 or given.channels % part):
+    if given.cluster > 1 and given.channels % part:
         raise ValueError(
-            f"cluster is {given.cluster}; expected 1 with splits = {given.splits} and tiles of "
-            f"{given.channels} channels"
+            f"cluster is {given.cluster}; expected 1 with tiles of {given.channels} channels"
         )
     if given.bricks and (given.splits > 1 or given.residual or given.direct):
         raise ValueError(
             f"bricks is {given.bricks}; expected None with splits = {given.splits}, "
             f"residual = {given.residual} or results that are stored from registers"
         )
+    if given.distributed and (
+        not 1 < given.splits <= LARGEST_CLUSTER
+        or (given.full, given.cluster, given.pingpong) != (0, 1, False)
+        or given.items > given.lanes
+    ):
+        raise ValueError(
+            f"distributed is {given.distributed}; expected False with splits = {given.splits}, "
+            f"full = {given.full}, cluster = {given.cluster}, pingpong = {given.pingpong}: "
+            f"a tile's parts are a cluster of up to {LARGEST_CLUSTER} blocks, each with one of "
+            f"{given.items} parts on {given.lanes} SMs"
+        )
     if given.splits > given.rounds:
         raise ValueError(
             f"splits is {given.splits}; expected 1 to {given.rounds}, as many as rounds: a part "
             "without one would have no sums"
         )
-    if given.splits > given.blocks:
+    if given.splits > given.blocks // given.cluster:
         raise ValueError(
-            f"splits is {given.splits}; expected 1 to {given.blocks}, as many as blocks, which "
-            "wait for each other"
+            f"splits is {given.splits}; expected 1 to {given.blocks // given.cluster}, as many as "
+            "blocks, or clusters, which wait for each other"
         )

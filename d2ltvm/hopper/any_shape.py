@@ -15,6 +15,7 @@ from tvm.script import tirx as T
 from d2ltvm.compiler.im2col import ENCODE
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_epilogue import (
+    exchange_in_cluster,
     exchange_parts,
     fetch_residual,
     finish,
@@ -112,7 +113,8 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         T.device_entry()
         T.attr({"tirx.launch_bounds_min_blocks_per_sm": plan.blocks_per_sm})
         block = T.cta_id([plan.blocks])
-        rank = T.meta_var(0 if plan.cluster == 1 else T.cta_id_in_cluster([plan.cluster]))
+        inside = T.meta_var(0 if plan.launched == 1 else T.cta_id_in_cluster([plan.launched]))
+        rank = T.meta_var(0 if plan.cluster == 1 else inside)
         warpgroup = T.warpgroup_id([plan.consumers + 1])  # 0 is the producer
         thread = T.thread_id([threads])
 
@@ -134,9 +136,13 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         multiplied = MBarrier(pool, 2)  # the last slot of a tile of each consumer, in turns
         if plan.pingpong:
             multiplied.init(1)
+        sums = pool.alloc(plan.meeting, "float32", align=16)  # of parts that meet in a cluster
+        written = MBarrier(pool, plan.consumers)
+        if plan.distributed:
+            written.init(plan.splits)
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
-        if plan.cluster > 1:
+        if plan.launched > 1:
             T.cuda.cluster_sync()
         else:
             T.cuda.cta_sync()
@@ -239,7 +245,12 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                 release_last_slot(ring, thread, last, plan)
                 if plan.cut > 0:  # noqa: SIM102
                     if item >= plan.full:
-                        exchange_parts(acc, four, P, work, consumer, thread, plan)
+                        if plan.distributed:
+                            exchange_in_cluster(
+                                acc, four, sums, written, work, consumer, thread, plan
+                            )
+                        else:
+                            exchange_parts(acc, four, P, work, consumer, thread, plan)
                         finish(
                             acc, B, residual, sY, False, work, work.part, plan.span, consumer,
                             thread, plan,
@@ -271,7 +282,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                     item = item + plan.blocks // plan.cluster
             if thread % 128 == 0:
                 T.ptx.cp.async_.bulk.wait_group(0)
-        if plan.cluster > 1:  # a block must not end while another one writes into its memory
+        if plan.launched > 1:  # a block must not end while another one uses its memory
             T.cuda.cluster_sync()
 
     x_type, w_type, b_type, r_type, p_type, y_type = (
@@ -369,4 +380,4 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         (True, False): (with_bias, with_bias_cut),
         (True, True): (with_residual, with_residual_cut),
     }
-    return dependent_launch(kinds[plan.bias, plan.residual][plan.cut > 0]())
+    return dependent_launch(kinds[plan.bias, plan.residual][plan.meet]())

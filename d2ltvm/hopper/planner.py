@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from d2ltvm.hopper.any_conv import Conv, bricks_of
+from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_model import estimate, line_cycles, product_cycles
-from d2ltvm.hopper.any_plan import Plan, check, with_stages
+from d2ltvm.hopper.any_plan import Plan, check, fits, with_stages
 from d2ltvm.hopper.planning import check_sms
 
 # Tiles that are tried: consumers, times 64 rows of each, columns.
@@ -21,6 +21,11 @@ CHANNELS_BY_PIXELS = (
     (2, 1, 256), (2, 1, 192), (2, 1, 128), (2, 1, 64), (2, 1, 32), (2, 1, 16), (1, 1, 256),
     (1, 1, 128), (1, 1, 64), (1, 1, 32), (1, 1, 16),
 )  # fmt: skip
+
+# Multiprocessors lie in pairs, so that a cluster of two finds a place on any two of them. Of larger
+# clusters fewer fit, and the rest would run as a wave of their own.
+PAIR = 2
+MOST_WAVES = 12  # behind which an idle part of the last one hardly counts
 
 
 def tiles_to_try(conv: Conv, sms: int, **options: Any) -> list[Plan]:
@@ -52,37 +57,49 @@ def tiles_to_try(conv: Conv, sms: int, **options: Any) -> list[Plan]:
     return found
 
 
-def candidates(conv: Conv, sms: int, untried: bool = False, **options: Any) -> list[Plan]:
-    """Plans that are worth a thought, with sums cut where that fills SMs.
+def candidates(conv: Conv, sms: int, **options: Any) -> list[Plan]:
+    """Plans that are worth a thought: tiles, shared by a cluster or not, with sums cut or not.
 
-    Args:
-        conv, sms, options: as for `Plan`.
-        untried: whether kinds count that the model was not fitted to: see `Plan.untried`.
+    Bricks are not among them: beside lines of pixels they gained nothing, see `Plan.bricks`.
     """
-    found = []
+    found: list[Plan] = []
     for base in tiles_to_try(conv, sms, **options):
-        if base.tiles > sms or not base.pingpong:
-            found.append(base)
-            shared = base.channels >= 128 and (base.transposed or base.channels % 128 == 0)
-            if sms > 1 and line_cycles(base) > product_cycles(base) and shared:
-                found.append(with_stages(replace(base, cluster=2)))
-            if not (conv.is_product or base.windows or base.residual or base.direct):
-                found.append(replace(base, bricks=bricks_of(conv, base.pixels)))
-        if base.pingpong:
+        if base.pingpong and base.tiles <= sms:
             continue
-        full = base.tiles // sms * sms
-        rest = base.tiles - full
-        if rest and full < 6 * sms:
-            most = min(64, base.rounds // (2 if not full else 4), sms // rest)
-            cuts = set() if full else set(range(2, min(most, 16) + 1))
-            cuts |= {most} - {0, 1}
-            found += [with_stages(replace(base, splits=splits, full=full)) for splits in cuts]
-        one = base.consumers == 1 and not base.windows
-        if one and base.tiles > sms and base.columns <= 128:
-            beside = with_stages(replace(base, blocks_per_sm=2))
-            if beside.stages >= 2:
-                found.append(beside)
-    return [plan for plan in found if untried or not plan.untried]
+        found += [base, *sharing(base), *cuts(base), *in_pairs(base)]
+        for shared in sharing(base):
+            found += cuts(shared)
+        if base.consumers == 1 and not base.windows and base.tiles > sms and not base.pingpong:
+            found.append(with_stages(replace(base, blocks_per_sm=2)))
+    return [plan for plan in found if plan.stages >= 2 and fits(plan)]
+
+
+def sharing(base: Plan) -> list[Plan]:
+    """The plan with weights shared by two blocks, where fetching takes longer than computing."""
+    each = base.channels // 2
+    whole = each >= 32 if base.transposed else each % 64 == 0
+    if base.sms < 2 or not whole or line_cycles(base) <= product_cycles(base):
+        return []
+    return [with_stages(replace(base, cluster=PAIR))]
+
+
+def cuts(base: Plan) -> list[Plan]:
+    """The plan with sums cut of tiles that would leave multiprocessors idle in the last wave."""
+    full = base.tiles // base.lanes * base.lanes
+    rest = base.tiles - full
+    if base.pingpong or not rest or full > MOST_WAVES * base.lanes:
+        return []
+    most = min(64, base.rounds // (2 if not full else 4), base.lanes // rest)
+    parts = set() if full else set(range(2, min(most, 16) + 1))
+    parts |= {most} - {0, 1}
+    return [with_stages(replace(base, splits=splits, full=full)) for splits in parts]
+
+
+def in_pairs(base: Plan) -> list[Plan]:
+    """The plan with sums cut into two parts that meet in the shared memory of a cluster."""
+    if base.pingpong or base.tiles * PAIR > base.lanes or base.rounds < 2 * PAIR:
+        return []
+    return [with_stages(replace(base, splits=PAIR, distributed=True))]
 
 
 @functools.lru_cache(256)

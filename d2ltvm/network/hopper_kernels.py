@@ -22,8 +22,6 @@ from d2ltvm.layouts import Pair
 Shape = tuple[int, ...]
 Tensor = tuple[Shape, str]  # shape and dtype
 
-REGISTERS = 65536  # of an SM
-BESIDE_SUMS = 40  # registers of a thread, read off kernels with an epilogue
 HALF, SINGLE = "float16", "float32"
 
 
@@ -69,7 +67,7 @@ class AnyConv:
             (self.layer.weights_shape, HALF),
             ((conv.oc,), SINGLE),
             *([(result, HALF)] if plan.residual else []),
-            *([(plan.partials, SINGLE)] if plan.cut else []),
+            *([(plan.partials, SINGLE)] if plan.meet else []),
             (result, plan.dtype),
         )
 
@@ -90,6 +88,7 @@ class AnyConv:
             *(["swapped"] if p.swapped else []),
             *([f"{p.blocks_per_sm} blocks an SM"] if p.blocks_per_sm > 1 else []),
             *([f"{p.splits} parts behind {p.full} tiles"] if p.splits > 1 else []),
+            *(["in clusters"] if p.distributed else []),
             *([f"clusters of {p.cluster}"] if p.cluster > 1 else []),
             *([f"bricks {p.bricks}"] if p.bricks else []),
         ]
@@ -252,45 +251,29 @@ def conv_kernels(
     residual: bool,
     sms: int | None = None,
     many: int = 1,
-    untried: bool = False,
     wide: bool = False,
 ) -> list[AnyConv | BoxConv]:
     """Kernels for a convolution with a bias, the fastest by the model first.
 
     >>> best, *others = conv_kernels(Conv(8, (7, 7), 512, 512, (3, 3), (1, 1)), True, False, many=2)
     >>> str(best)
-    '64 x 192 x 64, 1 consumers, 7 slots, 6 parts behind 0 tiles'
+    '64 x 64 x 64, 1 consumers, 12 slots, 2 parts behind 0 tiles, in clusters'
 
     Args:
         conv: sizes.
         relu, residual: whether a ReLU follows, and whether there is something to add before it.
         sms: blocks that run at once; None for one on each SM.
         many: plans of each kind.
-        untried: whether plans count of kinds whose time the model has not been held against.
         wide: whether results are float32.
     """
     sms = check_sms(sms)
     told: dict[str, Any] = {"bias": True, "relu": relu, "residual": residual, "wide": wide}
     found: list[AnyConv | BoxConv] = []
     for _, layers in groupby(
-        sorted(ways(conv, True, sms, 4 * many, untried, **told), key=lambda layer: layer.way),
+        sorted(ways(conv, True, sms, 4 * many, **told), key=lambda layer: layer.way),
         key=lambda layer: layer.way,
     ):
-        fitting = [AnyConv(layer) for layer in layers if fits(layer.plan)]
-        found += sorted(fitting, key=lambda kernel: kernel.seconds)[:many]
+        found += sorted(map(AnyConv, layers), key=lambda kernel: kernel.seconds)[:many]
     if not residual and not wide and conv.ic % 8 == 0 and boxed(conv, sms):
         found.append(BoxConv(conv, relu, sms))
     return sorted(found, key=lambda kernel: kernel.seconds)
-
-
-def fits(plan: Plan | ConvPlan) -> bool:
-    """Whether the sums of a thread fit into its registers, with what an epilogue needs beside them.
-
-    An SM has 65,536 registers. Where they do not suffice, the compiler puts some into memory: 128
-    sums and two blocks of 256 threads on an SM cost 1 KB of it a thread.
-    """
-    if isinstance(plan, ConvPlan):
-        return True
-    sums = plan.per * plan.columns // 2
-    threads = 128 * (plan.consumers + 1) * plan.blocks_per_sm
-    return (sums + BESIDE_SUMS) * threads <= REGISTERS

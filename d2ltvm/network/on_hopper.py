@@ -205,7 +205,6 @@ def program(
     weights: Mapping[str, Array],
     sms: int | None = None,
     many: int = 1,
-    untried: bool = False,
     fused_stem: bool = True,
     measured: bool = True,
 ) -> Program:
@@ -218,15 +217,14 @@ def program(
         network: of `Conv`, `Dense`, `MaxPool`, `GlobalAvgPool` and `Flatten`: see `graph`.
         weights: arrays by the names of its parameters, float32.
         sms: blocks that run at once; None for one on each SM.
-        many, untried: of the other kernels that a step is given for a race, as for
-            `hopper_kernels.conv_kernels`.
+        many: of the kernels of each kind that a step is given for a race.
         fused_stem: whether the first convolution and the max pool of a ResNet are one launch.
         measured: False for the model's choice in any case.
 
     Raises:
         ValueError: a node is of another kind, or there is no kernel for it: groups, or relu6.
     """
-    found = _Steps(network, weights, check_sms(sms), many, untried, fused_stem, measured)
+    found = _Steps(network, weights, check_sms(sms), many, fused_stem, measured)
     for node in network.nodes[1:]:
         found.add(node)
     last = found.steps[-1].writes
@@ -242,13 +240,12 @@ class _Steps:
         weights: Mapping[str, Array],
         sms: int,
         many: int,
-        untried: bool,
         fused_stem: bool,
         measured: bool,
     ) -> None:
         self.network, self.weights = network, weights
         self.fused_stem, self.measured = fused_stem, measured
-        self.sms, self.many, self.untried = sms, many, untried
+        self.sms, self.many = sms, many
         self.steps: list[Step] = []
         self.constants: dict[str, Array] = {}
         self.names = {network.input.name: network.input.name}  # of values, by node
@@ -354,11 +351,9 @@ class _Steps:
         """Kernels for a convolution: first the one to take, then others for a race."""
         told = (conv, relu, residual, self.sms)
         won = measured_kernel(*told, wide=wide) if self.measured else None
-        if won and self.many == 1 and not self.untried:
+        if won and self.many == 1:
             return [won]
         kernels = conv_kernels(*told, self.many, wide=wide)
-        if self.untried:
-            kernels += conv_kernels(*told, self.many, untried=True, wide=wide)
         return [won, *kernels] if won else kernels
 
 

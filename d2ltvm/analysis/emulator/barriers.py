@@ -11,7 +11,7 @@ from d2ltvm.analysis.emulator.order import (
     Lane,
     SynchronizationError,
 )
-from d2ltvm.analysis.emulator.shared import Awaited, Barrier, Shared
+from d2ltvm.analysis.emulator.shared import RANK, Awaited, Barrier, Shared
 from d2ltvm.analysis.emulator.threads import Threads
 
 
@@ -86,6 +86,8 @@ class Barriers(Threads):
         self._wait(ready, Awaited(barrier, address, parity))
         self.lanes.learn(self._active(), seen)
 
+    _mbarrier_wait_acquire_cluster = _mbarrier_wait
+
     def _mbarrier_arrive(self, pointer: Node, count: Node, *words: Node) -> None:
         barrier, _ = self._barrier(pointer)
         self._arrive(barrier, self._active(), self._same(count) * int(self.active.sum()))
@@ -102,15 +104,15 @@ class Barriers(Threads):
         self._arrive(barrier, self._active(), int(self.active.sum()))
 
     def _mapa_u32(self, target: Node, pointer: Node, rank: Node, *words: Node) -> None:
-        """An address of another block of the cluster: which one stands above the 24 lowest bits."""
-        self._set(target, self._address(pointer) | np.asarray(self.value(rank)) << 24)
+        """An address of another block of the cluster: its rank stands above the place."""
+        self._set(target, self._address(pointer) | np.asarray(self.value(rank)) << RANK)
 
     def _mbarrier_arrive_nocount(self, pointer: Node, *words: Node) -> None:
         """Threads arrive at barriers of blocks of the cluster, as `_mapa_u32` gives them."""
         places = np.broadcast_to(self.value(pointer), self.active.shape)[:, 0]
         for lane in self._active():
-            block = self.shared.cluster[int(places[lane]) >> 24]
-            barrier = self._barrier_of(block, int(places[lane]) & 0xFFFFFF)
+            block = self.shared.cluster[int(places[lane]) >> RANK]
+            barrier = self._barrier_of(block, int(places[lane]) & ((1 << RANK) - 1))
             self._known(barrier)
             block.visits.append((self.lanes.first + lane, self.lanes.now))
             self._arrive(barrier, [lane], 1)

@@ -5,6 +5,7 @@ import numpy as np
 from d2ltvm.analysis.emulator.arithmetic import spread
 from d2ltvm.analysis.emulator.block import Node
 from d2ltvm.analysis.emulator.order import WORD
+from d2ltvm.analysis.emulator.shared import RANK
 from d2ltvm.analysis.emulator.threads import Threads
 
 
@@ -29,6 +30,22 @@ class Results(Threads):
         halves = [spread(self.value(x), self.thread.shape).astype("float16") for x in (low, high)]
         pair = np.concatenate(halves, axis=1).view("uint32")
         self._set(target, pair)
+
+    def _ld_vec(self, *args: Node) -> None:
+        """Active threads load from the shared memory of a block of the cluster."""
+        words = [a.value for a in args if isinstance(getattr(a, "value", None), str) and a.value]
+        if words != ["shared::cluster", "v4", "f32"]:
+            raise NotImplementedError(f"ld, but of four float32 in a cluster: {words}")
+        lanes = self.active[:, 0].nonzero()[0]
+        places = spread(self.value(args[4]), self.thread.shape)[:, 0].astype("int64")
+        (rank,) = set((places[lanes] >> RANK).tolist())
+        block = self.shared.cluster[rank]
+        first = np.where(self.active[:, 0], places & ((1 << RANK) - 1), 0) // WORD
+        for v, target in enumerate(args[:4]):
+            self._set(target, block.memory.view("float32")[first + v][:, None])
+        every = (first[lanes][:, None] + np.arange(4)).reshape(-1)
+        block.shadow.read_by_threads(self.lanes, np.repeat(lanes, 4), every)
+        block.visits += [(self.lanes.first + lane, self.lanes.now) for lane in lanes.tolist()]
 
     def _stmatrix(self, pointer: Node, *args: Node) -> None:
         words = [a.value for a in args[4:] if a.value]

@@ -27,6 +27,8 @@ from d2ltvm.analysis.emulator.order import (
 )
 from d2ltvm.compiler.launches import TensorMap
 
+RANK = 24  # lowest bits of an address in a cluster: the place; above, the block's rank
+
 Ready = Callable[[], bool]
 Corner = tuple[int, ...]
 Copy = tuple[Array, Array, Array]  # an array, elements of it, what is to come there
@@ -165,7 +167,9 @@ class Shared:
         self.cluster: list[Shared] = [self]  # of the blocks of its cluster, in their order
         self.lanes: list[Lanes] = []  # of its warpgroups
         self.named: dict[int, Lanes] = {}  # who has used a named barrier
-        self.visits: list[tuple[int, int]] = []  # arrivals from elsewhere: which thread, and when
+        self.visits: list[
+            tuple[int, int]
+        ] = []  # from elsewhere: which thread has used memory, and when
         self.copies: deque[tuple[list[Copy], Callable[[], None]]] = deque()
         self.clock = 0
 
@@ -240,7 +244,7 @@ class Shared:
         known = np.max([lanes.tell(ALL)[PLAIN] for lanes in self.lanes], axis=0)
         if any(known[thread] < when for thread, when in self.visits):
             self.order.fault(
-                "a block ends while others may arrive at its barriers; missing: a cluster's sync"
+                "a block ends while others may use its memory; missing: a cluster's sync"
             )
 
     def settle(self, barrier: Barrier) -> None:
