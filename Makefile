@@ -52,7 +52,7 @@ test: $(STAMP)  ## unit tests, and every cell of every chapter
 	@$(BIN)/python -m pytest -q --nbval -n 2 --dist loadfile
 
 quick: $(STAMP)  ## unit tests in a minute: no chapters, no slow tests, fewer cases and inputs
-	@D2LTVM_FUZZ_INPUTS=120 $(BIN)/python -m pytest -q -p no:nbval -n 2 --dist worksteal -m "not slow and not web" \
+	@D2LTVM_FUZZ_INPUTS=60 $(BIN)/python -m pytest -q -p no:nbval -n 2 --dist worksteal -m "not slow and not web" \
 		-o addopts=--ignore=tests/test_site.py tests
 
 test-web: $(STAMP)  ## the site in a browser, Chromium; without one, a line says so

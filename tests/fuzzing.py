@@ -14,8 +14,8 @@ import os
 import re
 import resource
 import signal
-import tempfile
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 from hypothesis import HealthCheck, configuration, given, settings
@@ -24,7 +24,8 @@ from tvm import te
 
 from d2ltvm import MissingError
 
-configuration.set_hypothesis_home_dir(tempfile.mkdtemp())  # what it keeps is not kept
+# Tables of Unicode, which take a process 3 s to make; of inputs it keeps none (`database=None`).
+configuration.set_hypothesis_home_dir(Path(__file__).parent.parent / ".pytest_cache" / "hypothesis")
 
 TOTAL = 1200  # inputs of a plain run; up to here they are the same every time
 INPUTS = int(os.environ.get("D2LTVM_FUZZ_INPUTS", TOTAL))

@@ -106,7 +106,7 @@ def by_brute_force(sch):
     return counts
 
 
-@pytest.mark.quick(12)
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", nasty.KERNELS)
 def test_nasty_kernels_by_brute_force(name):
     sch = nasty.KERNELS[name]()

@@ -461,6 +461,7 @@ def test_what_does_not_go_together():
         plan_any(SMALL, 2, columns=64, consumers=1, pingpong=True)
 
 
+@pytest.mark.slow
 def test_the_emulator_notices_that():
     plan = plan_any(SMALL, 4, columns=64, splits=3)
     object.__setattr__(plan, "sms", 2)

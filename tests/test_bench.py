@@ -165,6 +165,7 @@ def test_bench_workload_refuses_a_clock_that_goes_back(seconds):
         d2ltvm.bench_workload(lambda repeats: 0.2 if repeats == 1 else -1)
 
 
+@pytest.mark.slow
 def test_contenders_are_timed_side_by_side_and_missing_ones_named(capsys):
     def absent(*arrays):
         raise d2ltvm.MissingError("no such library", "the rest", "install it")
@@ -271,6 +272,7 @@ def test_gflops_are_operations_by_seconds(two_ms):
     assert all(asked == ([""], "host") for asked in two_ms)
 
 
+@pytest.mark.slow
 def test_operators_by_d2l_tvms_names(two_ms):
     """GFLOPS of a depthwise convolution, seconds of a pooling and of a batch norm."""
     found = d2ltvm.bench_depthwise_conv_tvm(schedules.cpu_depthwise, [(4, 9, 3)], "llvm")

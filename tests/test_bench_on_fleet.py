@@ -76,6 +76,7 @@ def each(monkeypatch, answer):
     monkeypatch.setattr(leasing, "run_each", run_each)
 
 
+@pytest.mark.slow
 def test_a_set_is_measured_in_as_many_parts_as_there_are_servers(
     servers, monkeypatch, tmp_path, capsys
 ):
@@ -106,6 +107,7 @@ def test_a_set_is_measured_in_as_many_parts_as_there_are_servers(
     assert last.endswith(f"{len(layers())} cases were not measured: there is no Hopper")
 
 
+@pytest.mark.slow
 def test_lines_of_the_scoreboard_are_put_together_in_their_order(monkeypatch, servers):
     todo = scoreboard._chosen(None)
     names = [scoreboard.name_of(w) for w in todo]
@@ -133,6 +135,7 @@ def test_lines_of_the_scoreboard_are_put_together_in_their_order(monkeypatch, se
     assert lines == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -410,7 +410,7 @@ def broken():
             yield pytest.param(name, *mutant, id=f"{name}: {what}", marks=marks)
 
 
-@pytest.mark.quick(12)
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(("name", "change", "message"), broken())
 def test_a_mutant_is_caught(name, change, message):
     with pytest.raises(SynchronizationError, match=message) as caught:
@@ -478,6 +478,7 @@ def test_what_ptx_allows(name, change):
     np.testing.assert_array_equal(result, want)
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_known_though_the_result_is_right():
     """It takes no luck: a fence that is missing does not change what the emulator computes."""
     *_, want = emulated("product")

@@ -23,6 +23,7 @@ def pins(name):
     return found
 
 
+@pytest.mark.slow
 def test_no_forbidden_combination_is_installed():
     """Fails with the reason and the command, as `environment.forbidden` gives them."""
     assert environment.installed()["pytest"] == pytest.__version__

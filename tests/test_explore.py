@@ -20,7 +20,7 @@ ENGINE = scripts.Engine()
 NAMES = ENGINE.call("names")
 
 
-@pytest.mark.quick(12)
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", explore_cases.CASES)
 def test_a_model_says_what_the_package_says(name):
     case, rng = explore_cases.CASES[name], np.random.default_rng(1)
@@ -116,6 +116,7 @@ def test_a_product_in_hand_opens_with_its_tiles():
         d2ltvm.explore.hierarchy(matmul_naive(256, 256, 256))
 
 
+@pytest.mark.slow
 def test_a_grid_in_hand_opens_with_its_blocks_and_loads_in_hand_with_their_widths():
     sch = matmul_warps(1000, 1000, 1000)
     assert {"tiles": 32, "an_sm": 1}.items() <= d2ltvm.explore.waves(sch).state.items()

@@ -228,6 +228,7 @@ def test_requests_are_drawn_where_the_lanes_ask():
     assert sorted(lanes) == list(range(32))
 
 
+@pytest.mark.slow
 def test_lanes_may_have_one_colour_in_global_memory():
     request = d2ltvm.warp_request(d2ltvm.schedules.vectorized(1024), "A")
     for alike, colours in ((False, 4), (True, 1)):
@@ -372,6 +373,7 @@ def test_what_tiles_read_is_drawn_with_how_often():
     assert all(p.get_fill() for p in plt.gca().patches)
 
 
+@pytest.mark.slow
 def test_tiles_of_a_convolution_are_those_of_the_schedule():
     sch = d2ltvm.schedules.tiling(64, 2, 64, 3, 1, 1)
     figures.draw_conv_tiles(d2ltvm.owners(sch, "Y", block=(0, 5, 1)), n=64, k=3, p=1, thread=37)
@@ -405,6 +407,7 @@ def test_pictures_of_no_convolution_are_refused(draw, message):
         draw()
 
 
+@pytest.mark.slow
 def test_what_is_touched_is_drawn_as_given():
     counts = np.zeros((4, 6), int)
     counts[1:3, 2:4] = 3

@@ -128,6 +128,7 @@ def test_a_short_kernel_code_has_ptx_in_the_place_of_calls():
         assert line in lines
 
 
+@pytest.mark.slow
 def test_every_hopper_kernel_can_be_shown_short():
     for kernel in (
         first_kernels.hand_over(5),

@@ -155,6 +155,7 @@ def test_status_says_what_each_server_does(servers, to):
 # Candidates that are bad.
 
 
+@pytest.mark.slow
 def test_what_hangs_is_named_and_its_server_started_again(servers, to):
     before = starts(servers)
     limits = fleet.Limits(LONG, LONG, LONG, run=1)
@@ -172,6 +173,7 @@ def test_what_crashes_is_named_after_its_second_session_and_others_go_on(servers
     until(lambda: starts(servers) == before + 2)
 
 
+@pytest.mark.slow
 def test_wrong_nan_and_what_does_not_compile_are_named(servers, to):
     candidates = {
         "wrong": kernel(lambda a, b, v: a - b),
@@ -188,18 +190,21 @@ def test_wrong_nan_and_what_does_not_compile_are_named(servers, to):
     assert all(result.seconds == () for result in found.values())
 
 
+@pytest.mark.slow
 def test_what_compiles_for_too_long_is_named(servers, to, monkeypatch):
     monkeypatch.setattr(measuring.jobs, "build", fleet_kernels.never_done)
     found = measure({"long": good()}, servers, to, limits=fleet.Limits(build=0.1))
     assert found["long"].status == "compile error" and "0.1 s" in found["long"].why
 
 
+@pytest.mark.slow
 def test_what_ends_the_compiler_is_named_after_the_second_time(servers, to, monkeypatch):
     monkeypatch.setattr(measuring.jobs, "build", fleet_kernels.ends)
     found = measure({"ends": good()}, servers, to)
     assert found["ends"].status == "compile error" and "ended with 7" in found["ends"].why
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_compiling_is_no_fault_of_a_candidate(servers, to, monkeypatch):
     monkeypatch.setattr(measuring.jobs, "build", fleet_kernels.no_space)
     with pytest.raises(OSError, match="No space left"):
@@ -221,6 +226,7 @@ def test_a_server_killed_in_the_midst_loses_nothing(servers, to):
     until(lambda: starts(servers) == before + 1)
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_while_no_server_is_there_waits_for_them(servers, to):
     for one in servers.servers():
         os.kill(one.pid, signal.SIGSTOP)  # the keeper ends it, and starts another one
@@ -228,12 +234,14 @@ def test_a_run_that_begins_while_no_server_is_there_waits_for_them(servers, to):
     until(lambda: len(tracker.ports(servers.address)) == 2)
 
 
+@pytest.mark.slow
 def test_a_session_killed_in_the_midst_loses_nothing(servers, to):
     with meanwhile(lambda: until(lambda: running(servers))[1].kill()):
         found = measure({"slow": slow(k=10)}, servers, to)
     assert found["slow"].status == "ok" and found["slow"].attempts == 2
 
 
+@pytest.mark.slow
 def test_a_server_that_is_paused_in_the_midst_is_replaced(servers, to):
     before = starts(servers)
     with meanwhile(lambda: kill_in_the_midst(servers, signal.SIGSTOP)):
@@ -242,6 +250,7 @@ def test_a_server_that_is_paused_in_the_midst_is_replaced(servers, to):
     until(lambda: starts(servers) == before + 1)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_paused_while_idle_is_replaced(servers, to):
     one = servers.servers()[0]
     os.kill(one.pid, signal.SIGSTOP)
@@ -250,6 +259,7 @@ def test_a_server_that_is_paused_while_idle_is_replaced(servers, to):
     assert statuses(measure({"a": good(1), "b": good(2)}, servers, to)) == {"a": "ok", "b": "ok"}
 
 
+@pytest.mark.slow
 def test_no_session_outlives_its_server(servers, to):
     sessions = []
 
@@ -265,6 +275,7 @@ def test_no_session_outlives_its_server(servers, to):
     assert len(sessions) == 1
 
 
+@pytest.mark.slow
 def test_a_tracker_killed_in_the_midst_is_started_again_where_it_was(servers, to):
     before = servers.member("tracker")
 
@@ -304,6 +315,7 @@ def test_something_else_at_the_trackers_port_is_an_error(answer):
             tracker.ports(address, limit=0.2 if not answer else LONG)
 
 
+@pytest.mark.slow
 def test_a_wrong_key_is_an_error_that_names_the_right_one(servers, to):
     address = fleet.Address(servers.address.host, servers.address.port, "h200")
     with pytest.raises(fleet.FleetError, match=r"no server of .* 'h200' is there; it has 'cpu'"):
@@ -323,6 +335,7 @@ def deaf(address, key):
         yield
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_let_anybody_in_ends_the_run_in_time(servers, to):
     address = fleet.Address(servers.address.host, servers.address.port, "deaf")
     limits = fleet.Limits(build=LONG, wait=0.3, connect=0.2, run=LONG)
@@ -331,6 +344,7 @@ def test_a_server_that_does_not_let_anybody_in_ends_the_run_in_time(servers, to)
     assert lines(to) == []
 
 
+@pytest.mark.slow
 def test_one_that_does_not_answer_is_passed_over(servers, to):
     limits = fleet.Limits(build=LONG, wait=LONG, connect=1, run=LONG)
     with deaf(servers.address, "cpu"):
@@ -338,6 +352,7 @@ def test_one_that_does_not_answer_is_passed_over(servers, to):
     assert set(statuses(found).values()) == {"ok"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("serve", "key", "said"),
     [
@@ -379,6 +394,7 @@ def test_what_the_keeper_kept_ends_with_it(tmp_path, to):
 # The searching process.
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_midst_keeps_what_was_measured(servers, to):
     candidates = {"first": good(), "slow": slow(10_000)}
 
@@ -489,6 +505,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(three, monkeypatch):
     assert len(lines(three)) == 4
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_in_the_midst_of_a_run(servers, to, monkeypatch):
     kept = []
 
@@ -557,6 +574,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_it(tmp_path):
     assert State(tmp_path).read() is None
 
 
+@pytest.mark.slow
 def test_a_second_fleet_in_a_folder_is_refused_and_the_first_found(servers):
     with pytest.raises(fleet.FleetError, match=r"is up already: tracker 127.0.0.1:"):
         fleet.up(cpus=1, folder=servers.folder)
@@ -652,6 +670,7 @@ def test_servers_can_join_the_tracker_of_another_fleet(servers, tmp_path, to):
     until(lambda: not tracker.ports(address))
 
 
+@pytest.mark.slow
 def test_wrong_candidates_are_refused_before_anything_begins(servers, to):
     with pytest.raises(ValueError, match=r"candidates is {}"):
         measure({}, servers, to)

@@ -1,6 +1,6 @@
 """Random calls of public functions: each is right, or one clear line.
 
-`make test` tries the same 1,200 inputs every time, `make quick` 120, `make fuzz` 20,000 others
+`make test` tries the same 1,200 inputs every time, `make quick` 60, `make fuzz` 20,000 others
 each time; D2LTVM_FUZZ_INPUTS says how many.
 """
 

@@ -36,6 +36,7 @@ def command(code=0):
     return [sys.executable, "-c", SAYS, str(code)]
 
 
+@pytest.mark.slow
 def test_each_command_has_a_server_and_its_share_of_the_cores_to_itself(servers):
     seen = []
     found = leasing.run_each(
@@ -58,6 +59,7 @@ def test_each_command_has_a_server_and_its_share_of_the_cores_to_itself(servers)
                 assert one["span"][0] > other["span"][1] or other["span"][0] > one["span"][1]
 
 
+@pytest.mark.slow
 def test_what_is_held_is_free_for_nobody_else_until_the_end(servers):
     with (
         leasing.lease(servers, "llvm", LIMITS) as one,
@@ -69,6 +71,7 @@ def test_what_is_held_is_free_for_nobody_else_until_the_end(servers):
     assert choosing.ask(servers, "llvm", LIMITS).kind == "cpu"
 
 
+@pytest.mark.slow
 def test_a_server_that_is_lost_while_it_is_held_is_told(servers):
     with (
         pytest.raises(fleet.FleetError, match=r"cpu\d was lost while it was held: others may"),
@@ -81,7 +84,7 @@ def test_a_server_that_is_lost_while_it_is_held_is_told(servers):
         waited.end()
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "machine", "said"),
     [

@@ -121,7 +121,7 @@ def test_stem(run, images, plan):
     stem_checked(run, lambda images: stem(images, 2, plan), images)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -65,6 +65,7 @@ def timed(runs, clock, rounds=7):
 COMMAND = ["run", "resnet50", "--batch", "2", "--target", "cuda"]
 
 
+@pytest.mark.slow
 def test_classes_times_and_bytes(hopper, capsys):
     assert __main__.main([*COMMAND, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -85,6 +86,7 @@ def test_classes_times_and_bytes(hopper, capsys):
     assert memory["results"] < memory["unshared"]
 
 
+@pytest.mark.slow
 def test_the_table_says_microseconds(hopper, capsys):
     assert __main__.main(COMMAND) == 0
     said = capsys.readouterr().out

@@ -52,6 +52,7 @@ def test_rates_are_bytes_by_time_with_their_spread(clock):
     assert {how for _, how in clock.asked} == {"burst"}
 
 
+@pytest.mark.slow
 def test_wrong_sums_are_not_timed(clock):
     with pytest.raises(WrongResultError, match="1 of 3072 sums are wrong"):
         bench_rings({"x": Stream(ring.stream, 96)}, {4: (32, 1)}, "KiB", on(Off, clock))
@@ -59,6 +60,7 @@ def test_wrong_sums_are_not_timed(clock):
         ring_clocks(2, 0, 1, 64, on(Off, clock))
 
 
+@pytest.mark.slow
 def test_clocks_are_those_of_the_events(clock):
     clocks = ring_clocks(2, pause=1000, rounds=1, n=64, setting=on(Small, clock))
     asked, arrived, taken, back = clocks[:, 0]

@@ -296,6 +296,7 @@ def test_a_wrong_candidate_is_no_result():
         bench(d2ltvm.schedule(func))
 
 
+@pytest.mark.slow
 def test_the_command_searches_prints_and_says_what_is_wrong(tmp_path, capsys):
     options = ["search", "matmul", "--size", "64", "--trials", "2", "--to", str(tmp_path / "x")]
     assert main(options) == 0

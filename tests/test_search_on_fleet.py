@@ -79,6 +79,7 @@ def with_bad_ones(monkeypatch, *funcs):
     monkeypatch.setattr(tune, "proposed", first_the_bad)
 
 
+@pytest.mark.slow
 def test_a_search_measures_on_a_fleet_and_goes_on(servers, tmp_path):
     folder = tmp_path / "found"
     first = search(SMALL, "llvm", 2, folder=folder, servers=servers, limits=LIMITS, **QUIET)
@@ -135,6 +136,7 @@ def test_what_crashes_hangs_or_is_wrong_is_a_trial_with_a_reason(
     assert len([n for n in names if "candidate" in n]) == 5
 
 
+@pytest.mark.slow
 def test_the_same_schedule_in_another_order_of_parameters_gets_its_own_inputs(servers):
     @T.prim_func(s_tir=True)
     def turned(B: T.Buffer(SHAPE, "float32"), A: T.Buffer(SHAPE, "float32"), C: T.Buffer(SHAPE)):
@@ -155,6 +157,7 @@ def test_the_same_schedule_in_another_order_of_parameters_gets_its_own_inputs(se
     assert bench.about.target == "llvm" and bench.device["name"] == bench.about.device
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "target", "said"),
     [
@@ -177,6 +180,7 @@ def test_no_fleet_a_wrong_key_or_kind_is_one_line(servers, tmp_path, capsys, whe
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_the_environment_or_the_fleet_that_is_up_is_taken(servers, monkeypatch):
     place = at(servers)
     assert choosing.choose("llvm", place) == servers.address

@@ -108,6 +108,7 @@ def test_what_is_wrong_is_said_and_measured_again_the_next_time(clock, tmp_path)
     assert list(kept["cases"][CASES[0].title]) == ["burst"]
 
 
+@pytest.mark.slow
 def test_a_file_of_another_device_is_not_mixed_in(clock, tmp_path):
     path = tmp_path / "set.json"
     kept = run_set(CASES[:1], path, "burst", beside(clock), silent)

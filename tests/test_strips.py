@@ -135,6 +135,7 @@ def test_batch_norms_of_an_image(c):
         compare("Y", out, *exact_bn(*inputs), terms=6)
 
 
+@pytest.mark.slow
 def test_a_pixel_is_requested_once_for_each_window_it_is_in_and_strips_share():
     """A strip of r rows reads r + 2 rows, three columns wide, 16 bytes a lane."""
     for rows in (1, 2, 7):
