@@ -109,6 +109,22 @@ def device():
     return devices.as_target(None)
 
 
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    """Two servers on the processor, for the tests of a module that leave them alive."""
+    from d2ltvm import fleet
+
+    with fleet.up(cpus=2, folder=tmp_path_factory.mktemp("fleet")) as found:
+        yield found
+
+
+@pytest.fixture
+def no_fleet_of_others(monkeypatch, tmp_path):
+    """What is up on this machine is none of a test's business."""
+    monkeypatch.delenv("D2LTVM_FLEET", raising=False)
+    monkeypatch.setenv("D2LTVM_CACHE_DIR", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def mxnet():
     from d2ltvm.bench import libraries

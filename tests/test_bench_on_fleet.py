@@ -9,23 +9,15 @@ import execute
 import pytest
 from test_set_bench import CASES, beside, clock, silent  # noqa: F401 - a fixture
 
-from d2ltvm import __main__, fleet
+from d2ltvm import __main__
 from d2ltvm.bench import on_fleet, scoreboard, set_bench
 from d2ltvm.bench.set_bench import run_set
 from d2ltvm.bench.sets import layers
 from d2ltvm.fleet import leasing
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory):
-    with fleet.up(cpus=2, folder=tmp_path_factory.mktemp("fleet")) as found:
-        yield found
-
-
 @pytest.fixture(autouse=True)
-def no_fleet_of_others(monkeypatch, tmp_path):
-    monkeypatch.delenv("D2LTVM_FLEET", raising=False)
-    monkeypatch.setenv("D2LTVM_CACHE_DIR", str(tmp_path / "cache"))
+def recording(monkeypatch, no_fleet_of_others):
     monkeypatch.setenv("D2LTVM_RECORD", "1")
 
 

@@ -64,13 +64,6 @@ def meanwhile(act):
         raise raised[0]
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory):
-    """Two servers on the processor, for the tests that leave them alive."""
-    with fleet.up(cpus=2, folder=tmp_path_factory.mktemp("fleet")) as found:
-        yield found
-
-
 @pytest.fixture
 def to(tmp_path):
     return tmp_path / "run.jsonl"

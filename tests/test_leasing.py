@@ -26,12 +26,6 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory):
-    with fleet.up(cpus=2, folder=tmp_path_factory.mktemp("fleet")) as found:
-        yield found
-
-
 def command(code=0):
     return [sys.executable, "-c", SAYS, str(code)]
 

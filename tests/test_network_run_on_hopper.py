@@ -46,9 +46,7 @@ def hopper(monkeypatch):
         (devices, "need_hopper", lambda: None),
         (devices, "describe_device", lambda: {"name": "a GPU"}),
         (run_on_hopper, "torch_cuda", lambda: None),
-        (run_on_hopper, "given", lambda *_: (BLOCK, images)),
-        (run_on_hopper, "prepare", lambda network, _: (network, WEIGHTS)),
-        (run_on_hopper, "random_weights", lambda _: None),
+        (run_on_hopper, "prepared", lambda *_: (BLOCK, WEIGHTS, images)),
         (run_on_hopper, "compiled", lambda kernels: dict.fromkeys(kernels)),
         (launching, "OnGpu", Emulated),
         (run_on_hopper, "time_together", timed),
@@ -123,8 +121,7 @@ def test_another_gpu_or_no_pytorch_is_one_line(monkeypatch, capsys):
 def test_a_network_without_kernels_is_one_line(hopper, monkeypatch, capsys):
     network = d2ltvm.network.load("mobilenet", size=32)
     fused, weights = d2ltvm.network.prepare(network, d2ltvm.network.random_weights(network))
-    monkeypatch.setattr(run_on_hopper, "given", lambda *_: (network, None))
-    monkeypatch.setattr(run_on_hopper, "prepare", lambda *_: (fused, weights))
+    monkeypatch.setattr(run_on_hopper, "prepared", lambda *_: (fused, weights, None))
     assert_refused(capsys, "groups is 32; expected 1")
 
 

@@ -19,20 +19,8 @@ LONG = 120.0  # seconds that a condition may take on a machine with much else to
 LIMITS = fleet.Limits(build=LONG, wait=LONG, connect=LONG, run=LONG)
 SMALL = workload("matmul", 64)
 SHAPE = (64, 64)
+pytestmark = pytest.mark.usefixtures("no_fleet_of_others")
 QUIET = {"show": lambda *_: None}
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory):
-    with fleet.up(cpus=2, folder=tmp_path_factory.mktemp("fleet")) as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def no_fleet_of_others(monkeypatch, tmp_path):
-    """What is up on this machine is none of these tests' business."""
-    monkeypatch.delenv("D2LTVM_FLEET", raising=False)
-    monkeypatch.setenv("D2LTVM_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def at(servers, key="cpu"):
@@ -49,22 +37,22 @@ def hangs(A: T.Buffer(SHAPE, "float32"), B: T.Buffer(SHAPE, "float32"), C: T.Buf
                 C[v, w] = C[v, w] + B[v, w]
 
 
-@T.prim_func(s_tir=True)
-def crashes(A: T.Buffer(SHAPE, "float32"), B: T.Buffer(SHAPE, "float32"), C: T.Buffer(SHAPE)):
-    T.func_attr({"tirx.noalias": True, "global_symbol": "main"})
-    for i, j in T.grid(64, 64):
-        with T.sblock("C"):
-            v, w = T.axis.remap("SS", [i, j])
-            C[T.Cast("int32", T.float32(1e9) + A[v, w]), w] = A[v, w] + B[v, w]
+def kernel(place, value):
+    """Of each element of A and B, a value that stands in another row of C."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer(SHAPE, "float32"), B: T.Buffer(SHAPE, "float32"), C: T.Buffer(SHAPE)):
+        T.func_attr({"tirx.noalias": True, "global_symbol": "main"})
+        for i, j in T.grid(64, 64):
+            with T.sblock("C"):
+                v, w = T.axis.remap("SS", [i, j])
+                C[place(A[v, w], v), w] = value(A[v, w], B[v, w])
+
+    return func
 
 
-@T.prim_func(s_tir=True)
-def subtracts(A: T.Buffer(SHAPE, "float32"), B: T.Buffer(SHAPE, "float32"), C: T.Buffer(SHAPE)):
-    T.func_attr({"tirx.noalias": True, "global_symbol": "main"})
-    for i, j in T.grid(64, 64):
-        with T.sblock("C"):
-            v, w = T.axis.remap("SS", [i, j])
-            C[v, w] = A[v, w] - B[v, w]
+crashes = kernel(lambda a, v: T.Cast("int32", T.float32(1e9) + a), lambda a, b: a + b)
+subtracts = kernel(lambda a, v: v, lambda a, b: a - b)
 
 
 def with_bad_ones(monkeypatch, *funcs):

@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.record:
         os.environ["D2LTVM_RECORD"] = options.only or "1"
     chapters = options.chapters or book.chapters()
-    if options.record and options.fleet != "none":
+    if options.record:
         sys.path.append(str(book.ROOT))
         from d2ltvm.fleet import FleetError, choosing
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from d2ltvm.compiler.launches import Lowered
 from d2ltvm.errors import MissingError
-from d2ltvm.system.devices import opencl_device
+from d2ltvm.system.devices import is_pocl, opencl_device
 
 QUICK = ["-cl-opt-disable"]  # how a kernel is compiled that has little to do
 # So many steps take PoCL half a second without optimization: 7 to 9 ns each, measured on one core.
@@ -41,8 +41,7 @@ class Program:
         self.context = cl.Context([opencl_device()])
         self.queue = cl.CommandQueue(self.context)
         _check_types(lowered.source, opencl_device())
-        pocl = "Portable Computing Language" in opencl_device().platform.name
-        self.quick = pocl and _stores(lowered) <= LITTLE
+        self.quick = is_pocl(opencl_device()) and _stores(lowered) <= LITTLE
         self.built: dict[bool, dict[str, Any]] = {}
         self._kernels(self.quick)  # what the compiler refuses is refused now
 

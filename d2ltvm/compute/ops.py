@@ -269,6 +269,14 @@ def as_number(name: str, value: Any) -> float:
         raise ValueError(f"{name} is {shown(value)}; expected one that a float holds") from None
 
 
+def above_zero(name: str, value: Any) -> float:
+    """`value` as a Python float, or a ValueError that names it where it is not above zero."""
+    number = as_number(name, value)
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{name} is {shown(value)}; expected a number above zero")
+    return number
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is an integer or a float, of Python or of NumPy; True and False are none."""
     return is_integer(value) or isinstance(value, float | np.floating)

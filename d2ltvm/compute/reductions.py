@@ -11,7 +11,7 @@ import numpy as np
 from tvm import te, tirx
 
 from d2ltvm.compute.convolution import Array
-from d2ltvm.compute.ops import as_number, countable, placeholder, whole
+from d2ltvm.compute.ops import above_zero, countable, placeholder, whole
 from d2ltvm.errors import shown
 
 DTYPES = ("float16", "float32")
@@ -223,14 +223,6 @@ def get_scales(cols: int, dtype: str = "float16") -> tuple[Array, Array]:
     rng = np.random.default_rng(1)
     gamma, beta = rng.random(cols, "float32") + 0.5, rng.standard_normal(cols, "float32")
     return gamma.astype(dtype), beta.astype(dtype)
-
-
-def above_zero(name: str, value: Any) -> float:
-    """`value` as a Python float, or a ValueError that names it where it is not above zero."""
-    number = as_number(name, value)
-    if not 0 < number < float("inf"):
-        raise ValueError(f"{name} is {shown(value)}; expected a number above zero")
-    return number
 
 
 def _matrix(rows: Any, cols: Any, dtype: Any) -> tuple[int, int, Any]:

@@ -56,11 +56,7 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
         ValueError: one of them is not as above, or the file is no picture.
         OSError: the file cannot be read.
     """
-    progress(0, len(STEPS), STEPS[0])
-    network, images = given(name, batch, size, image)
-    progress(1, len(STEPS), STEPS[1])
-    fused, weights = prepare(network, random_weights(network))
-    progress(2, len(STEPS), STEPS[2])
+    fused, weights, images = prepared(name, batch, size, image)
     lanes = lanes_here()
     kernels, weights = packed_kernels(fused, lanes), pack_weights(fused, weights, lanes)
     progress(3, len(STEPS), STEPS[3])
@@ -81,6 +77,18 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
         "unshared": plan.before + result.nbytes,
     }
     return Run(fused, device, "float32", *likeliest(result), timing, layers, memory)
+
+
+def prepared(
+    name: str, batch: int, size: int, image: str | None
+) -> tuple[Network, dict[str, Array], Array]:
+    """What every target runs: a network after the passes, its weights, and images, float32."""
+    progress(0, len(STEPS), STEPS[0])
+    network, images = given(name, batch, size, image)
+    progress(1, len(STEPS), STEPS[1])
+    fused, weights = prepare(network, random_weights(network))
+    progress(2, len(STEPS), STEPS[2])
+    return fused, weights, images
 
 
 def given(name: str, batch: int, size: int, image: str | None) -> tuple[Network, Array]:

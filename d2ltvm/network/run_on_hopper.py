@@ -10,10 +10,8 @@ from d2ltvm.bench.progress import progress
 from d2ltvm.bench.timing import time_together
 from d2ltvm.network import launching, models, on_hopper
 from d2ltvm.network.hopper_kernels import HopperKernel
-from d2ltvm.network.passes import prepare
 from d2ltvm.network.report import Run, likeliest
-from d2ltvm.network.run import given
-from d2ltvm.network.weights import random_weights
+from d2ltvm.network.run import prepared
 from d2ltvm.system import devices
 
 REMARK = "Each layer is timed alone; in the network one begins while the one before it ends."
@@ -38,11 +36,7 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
     devices.need_cuda("--target llvm")
     devices.need_hopper()
     torch_cuda()
-    progress(0, 6, "graph")
-    network, images = given(name, batch, size, image)
-    progress(1, 6, "weights")
-    fused, weights = prepare(network, random_weights(network))
-    progress(2, 6, "kernels")
+    fused, weights, images = prepared(name, batch, size, image)
     program = on_hopper.program(fused, weights)
     many = len(program.kernels)
     functions = compiled(program.kernels)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tvm.s_tir.meta_schedule as ms
 
-from d2ltvm.compute.reductions import above_zero
+from d2ltvm.compute.ops import above_zero
 from d2ltvm.errors import shown
 from d2ltvm.search.ranking import as_numbers
 from d2ltvm.search.spaces import Space

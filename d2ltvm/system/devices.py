@@ -178,8 +178,12 @@ def _opened_opencl_device() -> tuple[Any, int]:
         raise _no_opencl(f"no OpenCL device: {_line(error)}") from error
     if not found:
         raise _no_opencl("no OpenCL device")
-    best = min(found, key=lambda d: "Portable Computing Language" not in d.platform.name)
-    return best, os.getpid()
+    return max(found, key=is_pocl), os.getpid()
+
+
+def is_pocl(device: Any) -> bool:
+    """Whether an OpenCL device is PoCL's."""
+    return "Portable Computing Language" in device.platform.name
 
 
 def has_opencl() -> bool:
