@@ -480,7 +480,22 @@ def plans(tally, draw):
     tally.judge(strips.depthwise_plan, a, expected if good else REFUSED)
 
 
+def norm_plans(tally, draw):
+    """`batch_norm_plan`: numbers that divide, or a refusal."""
+    from d2ltvm.schedules import strips
+
+    a = spoiled(draw, {"pixels": sizes(most=2**20), "c": sizes(most=300)})
+    good = all(whole(a[key], 1, math.inf) for key in a)
+
+    def expected(plan):
+        (side, groups), each, width = plan["block"], plan["each"], plan["width"]
+        assert int(a["pixels"]) % (each * side) == 0 and side * groups <= 256
+        return int(a["c"]) % (groups * width) == 0
+
+    tally.judge(strips.batch_norm_plan, a, expected if good else REFUSED)
+
+
 GROUPS = {
     windows_defined: 4, channels_last: 4, norms: 4, row_definitions: 4, data: 5, references: 3,
-    scheduled_operators: 3, plans: 2,
+    scheduled_operators: 3, plans: 2, norm_plans: 1,
 }  # fmt: skip

@@ -156,6 +156,39 @@ def test_the_rule_gives_plans_that_divide():
         assert 32 <= bands * wide * groups <= 256
 
 
+@pytest.mark.parametrize("batch", [1, 3, 32, 256])
+def test_the_rule_of_batch_norms_gives_plans_that_divide(batch):
+    for c, n in [*operator_layers.NORMS, (12, 7), (9, 5)]:
+        pixels = batch * n * n
+        plan = schedules.batch_norm_plan(pixels, c)
+        (side, groups), each = plan["block"], plan["each"]
+        assert pixels % (each * side) == c % (groups * plan["width"]) == 0
+        assert each <= (2 if 4 * pixels * c > 50 * 2**20 else 8)
+        assert side * groups <= 256
+
+
+def test_batch_norms_have_two_pixels_a_thread_beyond_l2_and_eight_within():
+    plans = {
+        batch: [schedules.batch_norm_plan(batch * n * n, c) for c, n in operator_layers.NORMS]
+        for batch in (256, 32)
+    }
+    assert [plan["each"] for plan in plans[256]] == [2] * 7
+    assert [plan["each"] for plan in plans[32]] == [2, 8, 8, 2, 8, 8, 8]
+    blocks = [(32, 8), (64, 4), (32, 8), *[(16, 16)] * 4]
+    assert [plan["block"] for plan in plans[256]] == blocks
+    assert [plan["block"] for plan in plans[32]] == [*blocks[:-1], (14, 16)]
+
+
+@pytest.mark.parametrize(("pixels", "c"), [(64, 32), (49, 12), (3, 10)])
+def test_batch_norms_by_the_rule_are_right(pixels, c):
+    x = normal(pixels, c)
+    mean, gamma, beta = np.random.default_rng(c).standard_normal((3, c), "float32")
+    var = abs(mean) + np.float32(0.5)
+    sch = schedules.batch_norm_pixels(pixels, c, **schedules.batch_norm_plan(pixels, c))
+    want, most = exact_bn(x, mean, var, gamma, beta)
+    compare("Y", computed(sch, x, mean, var, gamma, beta), np.maximum(want, 0), most, 8, "float32")
+
+
 def test_layers_are_those_of_the_networks():
     counts = {name: len(layers) for name, layers in operator_layers.NETWORKS.items()}
     assert counts == {"MobileNet": 9, "MobileNetV2": 10, "EfficientNet-B0": 12}
@@ -177,6 +210,8 @@ def test_layers_are_those_of_the_networks():
         (lambda: d2ltvm.compute.batch_norm_nhwc(8, 8, relu=1), "relu is 1; expected True or"),
         (lambda: d2ltvm.get_conv_data(4, 4, 8, 3, conv_type="wide"), "conv_type is 'wide'; exp"),
         (lambda: d2ltvm.get_conv_data(4, 2, 8, 3, conv_type="depthwise"), "oc is 4; expected ic"),
+        (lambda: schedules.batch_norm_plan(0, 8), "pixels is 0; expected"),
+        (lambda: schedules.batch_norm_plan(8, True), "c is True; expected"),
         (lambda: schedules.depthwise_strips(1, 8, 4, 3, 1, 1, (1, 2, 3)), r"strip is \(1, 2, 3\)"),
     ],
 )

@@ -81,7 +81,8 @@ POOLS = [Window(*sizes) for sizes in (
     (64, 112, 3, 1, 2), (64, 224, 2, 0, 2), (128, 112, 2, 0, 2), (256, 56, 2, 0, 2),
     (512, 28, 2, 0, 2), (512, 14, 2, 0, 2),
 )]  # fmt: skip
-NORMS = ((64, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7))  # channels, n
+# Channels, n
+NORMS = ((64, 112), (32, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7))
 
 
 def depthwise_layers() -> list[Window]:
@@ -173,8 +174,11 @@ def pool_contenders(batch: int, layer: Window) -> dict[str, Run]:
     return _warm({LAST: last, FIRST: first, OURS: ours}) | {COPY: _copy(layer.moved(batch))}
 
 
-def norm_contenders(batch: int, c: int, n: int, each: int = 4) -> dict[str, Run]:
-    """Runs of one batch norm with ReLU by legend; PyTorch's are two kernels."""
+def norm_contenders(batch: int, c: int, n: int) -> dict[str, Run]:
+    """Runs of one batch norm with ReLU by legend, by the rule of `batch_norm_plan`.
+
+    PyTorch's are two kernels.
+    """
     torch, x = _tuned_torch(), images(batch, n, c)
     rng = np.random.default_rng(1)
     mean, gamma, beta = rng.standard_normal((3, c), "float32")
@@ -186,9 +190,9 @@ def norm_contenders(batch: int, c: int, n: int, each: int = 4) -> dict[str, Run]
         return lambda: functional.relu_(functional.batch_norm(data, *four, False, 0.0, 1e-5))
 
     last, first = _both(x)
-    pixels, groups = batch * n * n, strips.strip_block(c, 1, (1, 1), 8)[2]
-    side = math.gcd(pixels // each, 256 // groups)
-    kernel = build(strips.batch_norm_pixels(pixels, c, each, (side, groups)))
+    pixels = batch * n * n
+    plan: Mapping[str, Any] = strips.batch_norm_plan(pixels, c)
+    kernel = build(strips.batch_norm_pixels(pixels, c, **plan))
     flat = x.reshape(pixels, c)
     want, most = exact_bn(flat[:: pixels - 1], mean, var, gamma, beta)
     ours = _held(kernel, (flat, mean, var, gamma, beta), np.maximum(want, 0), most, 6)

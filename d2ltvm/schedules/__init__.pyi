@@ -67,6 +67,7 @@ from .operators_cpu import (
 )
 from .strips import (
     batch_norm_pixels as batch_norm_pixels,
+    batch_norm_plan as batch_norm_plan,
     depthwise_plan as depthwise_plan,
     depthwise_strips as depthwise_strips,
     pool_global as pool_global,
