@@ -109,6 +109,7 @@ BROADCAST = "elementwise/broadcast_add"
 SEEING = "memory/seeing_memory"
 TRANSPOSE = "memory/transpose"
 PRODUCT = "memory/matmul"
+OPERANDS = "memory/register_banks"
 BEYOND = "memory/matmul_cublas"
 SUMS = "reductions/sums"
 SOFTMAX = "reductions/softmax"
@@ -271,20 +272,20 @@ KERNELS = (
         ),
     ),
     Kernel(
-        "matmul_unrolled", BEYOND, "Product, unrolled", "matmul_tiled", "product", PRODUCTS,
+        "matmul_unrolled", OPERANDS, "Product, unrolled", "matmul_tiled", "product", PRODUCTS,
         _one(_step("unrolled"), unroll=True), against="matmul_tiled",
     ),
     Kernel(
-        "matmul_vthread", BEYOND, "Product, virtual threads", "matmul_vthread", "product",
+        "matmul_vthread", OPERANDS, "Product, virtual threads", "matmul_vthread", "product",
         PRODUCTS, _one(_step("virtual threads")), against="matmul_unrolled",
     ),
     Kernel(
-        "matmul_padded", BEYOND, "Product, turned and padded", "matmul_vthread", "product",
+        "matmul_padded", OPERANDS, "Product, turned and padded", "matmul_vthread", "product",
         PRODUCTS, _one(_step("padded"), wide=True, align=4, depth=8), against="matmul_turned",
         note=SHALLOW.format(8),
     ),
     Kernel(
-        "matmul_turned", BEYOND, "Product, turned", "matmul_vthread", "product", PRODUCTS,
+        "matmul_turned", OPERANDS, "Product, turned", "matmul_vthread", "product", PRODUCTS,
         _one(_step("turned, virtual threads"), wide=True), against="matmul_vthread",
     ),
     Kernel(

@@ -101,7 +101,7 @@ def matmul_registers(
     return sch
 
 
-# From memory/matmul_cublas.
+# From memory/register_banks.
 def tile_loops(
     sch: Schedule,
     C: SBlockRV,
@@ -160,7 +160,7 @@ def matmul_tiled(
     return sch
 
 
-# From memory/matmul_cublas.
+# From memory/register_banks.
 def widen(sch: Schedule, A: SBlockRV, *copies: SBlockRV) -> None:
     """Turn A's tile, so that rows are neighbours, and copy four at once."""
     sch.transform_layout(A, ("write", 0), lambda i, k: (k, i))
@@ -168,7 +168,7 @@ def widen(sch: Schedule, A: SBlockRV, *copies: SBlockRV) -> None:
         sch.vectorize(sch.get_loops(copy)[-1])
 
 
-# From memory/matmul_cublas.
+# From memory/register_banks.
 @checked
 def matmul_vthread(n: int, m: int, l: int, **options: Any) -> Schedule:
     """Matrix product: a thread's 8 by 8 elements in four pieces, far apart."""

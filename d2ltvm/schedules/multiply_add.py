@@ -34,7 +34,7 @@ def fma_kernel(blocks: int, threads: int, chains: int, steps: int) -> Any:
     return main
 
 
-# From memory/matmul_cublas.
+# From memory/register_banks.
 def fma_tile(
     blocks: int, threads: int, rows: int, columns: int, steps: int, turned: bool = False
 ) -> Any:
