@@ -82,6 +82,7 @@ POOLS = [Window(*sizes) for sizes in (
     (512, 28, 2, 0, 2), (512, 14, 2, 0, 2),
 )]  # fmt: skip
 # Channels, n
+MEANS = ((512, 7), (1280, 7), (2048, 7))  # of ResNet-18, MobileNetV2 and ResNet-50
 NORMS = ((64, 112), (32, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7))
 
 
@@ -144,6 +145,12 @@ def bench_norms(batch: int) -> Measurement:
     return as_measurement("channels x size", [f"{c} x {n}" for c, n in NORMS], times)
 
 
+def bench_means(batch: int) -> Measurement:
+    """Time means of all pixels, beside PyTorch and a copy, in µs."""
+    times = [time_together(mean_contenders(batch, c, n)) for c, n in MEANS]
+    return as_measurement("channels x size", [f"{c} x {n}" for c, n in MEANS], times)
+
+
 def depthwise_contenders(batch: int, layer: Window) -> dict[str, Run]:
     """Runs of one depthwise layer by legend: PyTorch's two, ours and a copy."""
     torch, x, w = _tuned_torch(), images(batch, layer.n, layer.c), _weights(layer)
@@ -198,6 +205,19 @@ def norm_contenders(batch: int, c: int, n: int) -> dict[str, Run]:
     ours = _held(kernel, (flat, mean, var, gamma, beta), np.maximum(want, 0), most, 6)
     moved = 4 * pixels * c
     return _warm({LAST: call(last), FIRST: call(first), OURS: ours}) | {COPY: _copy(moved)}
+
+
+def mean_contenders(batch: int, c: int, n: int) -> dict[str, Run]:
+    """Runs of one mean of all pixels by legend, as `depthwise_contenders`."""
+    pool = _tuned_torch().nn.functional.adaptive_avg_pool2d
+    x = images(batch, n, c)
+    last, first = (functools.partial(pool, a, 1) for a in _both(x))
+    ends = x[:: max(batch - 1, 1)].astype("float64")
+    want, most = ends.mean((1, 2)), abs(ends).mean((1, 2))
+    ours = _held(build(strips.pool_global(batch, c, n)), (x,), want, most, n * n + 1)
+    return _warm({LAST: last, FIRST: first, OURS: ours}) | {
+        COPY: _copy(2 * batch * c * (n * n + 1))
+    }
 
 
 def _bench(

@@ -21,7 +21,6 @@ from d2ltvm.schedules.arguments import Factors, checked
 from d2ltvm.schedules.loops import bind_thread
 from d2ltvm.schedules.operators import unroll_inside
 
-THREADS = ("threadIdx.y", "threadIdx.x")
 L2 = 50 * 2**20  # bytes of an H200's cache
 
 
@@ -88,33 +87,31 @@ def in_registers(sch: Schedule, p: int, thread: LoopRV, others: list[SBlockRV]) 
 
 @checked
 def pool_global(
-    batch: int, c: int, n: int, groups: int = 32, width: int = 8, half: bool = True
+    batch: int, c: int, n: int, groups: int = 32, width: int = 4, half: bool = True
 ) -> Schedule:
-    """The mean of each channel, channels last: a row of pixels a thread, then a sum of rows."""
+    """The mean of each channel, channels last: `width` channels of all pixels a thread.
+
+    A block has `groups` of them. A thread loads 7 x 7 pixels at once, and larger images by rows.
+    """
     sch = schedule(global_pool_nhwc(batch, c, n, "float16" if half else "float32"))
     sums, rounded = sch.get_sblock("Sums"), sch.get_sblock("Y")
-    partial = sch.rfactor(sch.get_loops(sums)[2], 0)
-    shared = sch.cache_write(partial, 0, "local")
-    sch.set_scope(shared, 0, "shared")
-    b, ch, row, x = sch.get_loops(partial)
-    bc, group, v = sch.split(ch, [None, groups, width])
-    sch.reorder(b, bc, row, group, x, v)
-    tile = sch.fuse(b, bc)
-    bind_thread(sch, (tile, row, group), ("blockIdx.x", *THREADS))
-    sch.reverse_compute_at(shared, group)
-    pixels = sch.cache_read(partial, 0, "local")
-    sch.compute_at(pixels, group)
-    sch.vectorize(sch.get_loops(pixels)[-1])
-    for loop in (*sch.get_loops(pixels)[3:-1], *sch.get_loops(partial)[3:]):
-        sch.unroll(loop)
-    sch.set_scope(sums, 0, "local")
-    sch.reverse_compute_at(sums, tile)
-    *_, row, ch = sch.get_loops(sums)
-    sch.reorder(ch, row)
-    sch.reverse_compute_at(rounded, ch)  # before the split, whose condition both have then
-    _, ty, tx = sch.split(ch, [None, n, groups])
-    bind_thread(sch, (ty, tx), THREADS)
-    sch.unroll(row)
+    result = sch.cache_write(rounded, 0, "local")
+    b, ch = sch.get_loops(result)
+    bc, group, _ = sch.split(ch, [None, groups, width])
+    bind_thread(sch, (sch.fuse(b, bc), group), ("blockIdx.x", "threadIdx.x"))
+    for each in (rounded, sums):
+        sch.compute_at(each, group, preserve_unit_loops=True)
+        sch.set_scope(each, 0, "local")
+    v, row, column = sch.get_loops(sums)[-3:]
+    sch.reorder(row, column, v)
+    pixels = sch.cache_read(sums, 0, "local")
+    sch.compute_at(pixels, row if n > 7 else group, preserve_unit_loops=True)
+    for block in (rounded, sums, pixels, result):
+        loops = sch.get_loops(block)[2:]
+        if block in (pixels, result):
+            sch.vectorize(loops.pop())
+        for loop in loops[n > 7 and block in (sums, pixels) :]:
+            sch.unroll(loop)
     return sch
 
 
