@@ -101,7 +101,7 @@ def stream(n: int, rows: int = 128, stages: int = 4, laps: int = 1, sms: int | N
     return main
 
 
-# From hopper/feeding.
+# From hopper/ring.
 def stream_watched(
     n: int,
     rows: int = 128,
@@ -187,7 +187,7 @@ WATCHED = (
 )  # fmt: skip
 
 
-# From hopper/feeding.
+# From hopper/ring.
 def stream_by_threads(
     n: int, rows: int = 128, stages: int = 4, laps: int = 1, sms: int | None = None
 ) -> Any:
@@ -246,7 +246,7 @@ def stream_by_threads(
     return main
 
 
-# From hopper/feeding.
+# From hopper/ring.
 @T.inline
 def copy_rows(tile, X, stage, first, thread, n, rows):
     """Begin to copy the rows from `first` on into a slot, zeros for those behind the last."""
