@@ -40,11 +40,7 @@ $(STAMP): requirements.txt constraints.txt pyproject.toml
 	@touch $@
 
 book: $(STAMP)  ## the site, as HTML, with warnings as errors
-	@rm -rf _build
-	@$(BIN)/python tools/status.py
-	@PYTHONPATH=. $(BIN)/python tools/api_page.py
-	@PYTHONPATH=. $(BIN)/python tools/page_scripts.py
-	@$(BIN)/jupyter-book build -W -n --keep-going --quiet .
+	@$(BIN)/python tools/build_site.py
 	@$(BIN)/python -m pytest -q -p no:nbval -o addopts= tests/test_site.py
 	@echo "Open $(CURDIR)/$(SITE)/index.html"
 

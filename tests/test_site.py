@@ -28,7 +28,8 @@ class Page(HTMLParser):
         super().__init__()
         self.path, self.links, self.anchors, self.images, self.text = path, [], set(), [], []
         self._silent = 0
-        self.feed(path.read_text())
+        # The colours of code are most of a page's tags, and say none of this.
+        self.feed(re.sub(r'</span>|<span class="[^"]*">', "", path.read_text()))
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)

@@ -417,3 +417,46 @@ def test_a_new_chapter_says_what_it_expects(name, title, said, capsys):
     with pytest.raises(SystemExit):
         new_chapter.main([name, title])
     assert said in capsys.readouterr().err
+
+
+def test_what_sphinx_read_is_kept_only_for_the_same_settings(tmp_path):
+    import build_site
+
+    def build(kept_for):
+        build_site.forget(tmp_path, unless_for=kept_for)
+        known = (tmp_path / "read").exists()
+        assert not (tmp_path / "html").exists()
+        (tmp_path / "html").mkdir(parents=True)
+        (tmp_path / "read").touch()
+        return known
+
+    whole = tmp_path / build_site.KEPT_FOR
+    assert not build("one")
+    assert not build("one")  # the build before ended with a warning, or did not end
+    whole.write_text("one")
+    assert build("one")
+    whole.write_text("one")
+    assert not build("two")
+
+
+def test_the_settings_of_the_site_are_its_tools_bibliography_and_versions(tmp_path):
+    import build_site
+
+    seen = {build_site.settings(tmp_path)}
+    for name in ("_config.yml", "_toc.yml", "book/references.bib", "tools/mathml.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1")
+        seen.add(build_site.settings(tmp_path))
+    assert len(seen) == 5
+
+
+def test_a_page_that_says_the_same_keeps_its_time(tmp_path):
+    path = tmp_path / "page.md"
+    book.write_page(path, "one")
+    os.utime(path, (1, 1))
+    book.write_page(path, "one")
+    assert path.stat().st_mtime == 1
+    book.write_page(path, "one", after=2)
+    assert path.stat().st_mtime > 1
+    book.write_page(path, "two")
+    assert path.read_text() == "two"

@@ -4,11 +4,11 @@ import ast
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import book
 import d2ltvm
-from d2ltvm.system import files
 
 STUB = book.ROOT / "d2ltvm" / "__init__.pyi"
 # A chapter links to the group with the clocks.
@@ -48,6 +48,8 @@ def surface() -> Iterator[str]:
         if heading in ANCHORS:
             yield f"({ANCHORS[heading]})="
         yield f"## {heading}\n"
+        described = [n for n in names if not inspect.ismodule(getattr(d2ltvm, n))]
+        yield ", ".join(f"{{py:obj}}`~d2ltvm.{name}`" for name in described) + "\n"
         yield from (_entry(name, getattr(d2ltvm, name)) for name in names)
 
 
@@ -95,8 +97,9 @@ def _is_package(module: Any) -> bool:
 
 
 def main() -> None:
-    """Write the page."""
-    files.write(book.ROOT / "book" / "api.md", page())
+    """Write the page, anew after any change of the package, whose docstrings stand on it."""
+    changed = max(path.stat().st_mtime for path in Path(d2ltvm.__file__).parent.rglob("*.py"))
+    book.write_page(book.ROOT / "book" / "api.md", page(), after=changed)
 
 
 if __name__ == "__main__":

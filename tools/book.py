@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nbformat
-import yaml
+# jsonschema, which reads notebooks, takes 2 s to import it, for a format that no notebook has.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
+import nbformat  # noqa: E402
+import yaml  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -30,6 +33,15 @@ if "google.colab" in sys.modules:
     from d2ltvm.system import colab
 
     colab.prepare()"""
+
+
+def write_page(path: Path, text: str, after: float = 0) -> None:
+    """Write a page, unless it says this already, and was written after that time.
+
+    Sphinx reads again what was written again.
+    """
+    if not (path.exists() and path.stat().st_mtime > after and path.read_text() == text):
+        files.write(path, text)
 
 
 def chapters() -> list[Path]:

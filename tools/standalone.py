@@ -5,6 +5,7 @@ that fetches Thebe from elsewhere. Here a page keeps the icons that stand on it,
 scripts that it uses. What nothing refers to any more is removed from the site.
 """
 
+import functools
 import re
 import shutil
 import struct
@@ -76,6 +77,7 @@ def icons(script: str) -> Callable[[str, str], tuple[int, int, str]]:
         packs[end[1]] = script[start : end.end()]
         start = end.end()
 
+    @functools.cache
     def find(style: str, name: str) -> tuple[int, int, str]:
         pattern = rf'[{{,]"?{name}"?:\[(\d+),(\d+),\[[^]]*\],"\w+","([^"]+)"\]'
         found = re.search(pattern, packs[style])

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import book
 from d2ltvm.bench import records
-from d2ltvm.system import files
 
 HEAD = """# Status
 
@@ -16,7 +15,7 @@ every change is taken. This page is made from the notebooks and the records when
 def main() -> None:
     """Write the page."""
     text = "\n".join([HEAD, *_chapters(), "", *_records(), ""])
-    files.write(book.ROOT / "book" / "status.md", text)
+    book.write_page(book.ROOT / "book" / "status.md", text)
 
 
 def _chapters() -> Iterator[str]:
