@@ -269,11 +269,11 @@ def test_a_wrong_lane_is_noticed(monkeypatch):
     shape = HALF_SHAPES[0]
     sch = MMA(*shape, rows=(1, 2), columns=(2, 1), stages=3)
     right = layouts.lane_a
-    monkeypatch.setitem(layouts._LANES, "matrix_a", lambda i, j: right(i, j ^ 2))
-    layouts._fragment_places.cache_clear()
+    monkeypatch.setitem(layouts.fragments._LANES, "matrix_a", lambda i, j: right(i, j ^ 2))
+    layouts.fragments._fragment_places.cache_clear()
     with pytest.raises(AssertionError):
         check_nhwcnc(lambda *arrays: d2ltvm.emulate(sch, *arrays), shape)
-    layouts._fragment_places.cache_clear()
+    layouts.fragments._fragment_places.cache_clear()
 
 
 def generators_of_tvm():

@@ -109,12 +109,16 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("sys._getframe(1)", "sys._getframe(2)"),
         ("module.inspect = Inspect()", "module.inspect = inspect"),
     ],
-    ("layouts.py", "test_hopper.py test_batched.py -k 'wgmma or lane or emulated or box or put or swizzle or conflicts'"): [
+    ("layouts/fragments.py", "test_hopper.py test_batched.py -k 'wgmma or lane or emulated or box or put or swizzle or conflicts'"): [
         ("j % 8 // 2, j // 8 * 4 + i // 8 * 2 + j % 2", "j % 8 // 2, j // 8 * 4 + i // 8 + j % 2"),
         ("return (j // 8 + i // 4) % 2 * 8 + j % 8", "return (j // 8 + i // 8) % 2 * 8 + j % 8"),
+    ],
+    ("layouts/boxes.py", "test_hopper.py test_batched.py -k 'wgmma or lane or emulated or box or put or swizzle or conflicts'"): [
         ("return row * ROW + (column // EACH ^ row % 8) * EACH + column % EACH", "return row * ROW + (column // EACH ^ row % 4) * EACH + column % EACH"),
-        ("return row // 16 * 32 + lane, column // 8 * 4 + register", "return row // 16 * 32 + lane, column // 8 * 2 + register"),
         ("slice(max(0, first), max(0, first + size))", "slice(max(0, first), max(0, first + size - 1))"),
+    ],
+    ("layouts/warpgroups.py", "test_hopper.py test_batched.py -k 'wgmma or lane or emulated or box or put or swizzle or conflicts'"): [
+        ("return row // 16 * 32 + lane, column // 8 * 4 + register", "return row // 16 * 32 + lane, column // 8 * 2 + register"),
     ],
     ("compute/convolution.py", "test_convolution.py"): [
         ("(n - k + 2 * p) // s + 1", "(n - k + 2 * p + s - 1) // s + 1"),
