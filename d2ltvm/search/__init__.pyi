@@ -7,7 +7,8 @@ from .book import book_space as book_space
 from .rules import tree as tree
 from .text import as_text as as_text
 from .evolution import Candidate as Candidate, evolve as evolve
-from .predicted import counted as counted, predict as predict, seconds as seconds
+from .predicted import counted as counted, seconds as seconds
+from .judged import predict as predict
 from .learned import Ridge as Ridge, features as features
 from .ranking import rank_correlation as rank_correlation, regret as regret
 from .tune import Trial as Trial, curve as curve, search as search

@@ -2,16 +2,19 @@
 
 It was made after candidates had been measured, and its terms are what was learned from the first
 judge's mistakes (`predicted`). Its constants are fitted to these times. So what it says of them is
-no prediction; the fits to one workload alone are for a test on the other. Kernels unlike these
-candidates are further off: a naive product takes a third of what is said here.
+no prediction; the fits to one workload alone are for a test on the other. What it said of other
+candidates before they ran is in `measured`, beside their times. Kernels unlike candidates are
+further off: a naive product takes a third of what is said here.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from d2ltvm.analysis.coalescing import WARP
-from d2ltvm.analysis.occupancy import occupancy
+from d2ltvm.analysis.traffic import one_of
+from d2ltvm.search import predicted
 from d2ltvm.search.predicted import REGISTERS
 from d2ltvm.search.unrolled import Unrolled, unrolled
 from d2ltvm.search.workloads import Workload
@@ -58,63 +61,28 @@ class Fitted:
     local_wait: float
 
 
-# By experiments/search/fit.txt: to candidates of one workload on an H200, and of both.
+# By experiments/search/fit.txt: to candidates of one workload on an H200, and of both. In the order
+# of the attributes: issue, address, line, round, sync, waits (global, shared, loop), own, local.
 FITTED = {
-    "matmul": Fitted(
-        issue=1.42,
-        address=1.0,
-        line=0.899,
-        round=715.0,
-        sync=245.0,
-        global_wait=1.0,
-        shared_wait=3.11,
-        loop_wait=1.0,
-        own=1.64,
-        local_wait=7.43,
-    ),
-    "conv": Fitted(
-        issue=1.43,
-        address=1.0,
-        line=1.06,
-        round=300.0,
-        sync=107.0,
-        global_wait=16.6,
-        shared_wait=2.61,
-        loop_wait=46.5,
-        own=1.38,
-        local_wait=1.0,
-    ),
-    "both": Fitted(
-        issue=1.46,
-        address=1.0,
-        line=1.05,
-        round=347.0,
-        sync=197.0,
-        global_wait=9.39,
-        shared_wait=2.7,
-        loop_wait=43.6,
-        own=1.4,
-        local_wait=5.87,
-    ),
+    "matmul": Fitted(1.42, 1.0, 0.899, 715.0, 245.0, 1.0, 3.11, 1.0, 1.64, 7.43),
+    "conv": Fitted(1.43, 1.0, 1.06, 300.0, 107.0, 16.6, 2.61, 46.5, 1.38, 1.0),
+    "both": Fitted(1.46, 1.0, 1.05, 347.0, 197.0, 9.39, 2.7, 43.6, 1.4, 5.87),
 }
 
 
 def registers(c: Unrolled) -> tuple[int, int]:
     """Registers that a thread wants, and the most that it can have with so many in its block."""
-    warps = math.ceil(c.threads / WARP)
-    most = REGISTER_FILE // (warps * WARP) // AT_ONCE * AT_ONCE
+    most = REGISTER_FILE // (c.warps * WARP) // AT_ONCE * AT_ONCE
     return c.sums + c.hoisted + BESIDE, min(REGISTERS, most)
 
 
 def local_requests(c: Unrolled) -> float:
     """Loads and stores of a block's warps to arrays and registers that are in memory."""
     wanted, most = registers(c)
-    warps = math.ceil(c.threads / WARP)
-    products = c.products / (c.blocks * c.threads) * warps
     if wanted <= most:
-        return float(c.local * warps)
+        return float(c.local * c.warps)
     each = SPILLED if c.hoisted else 2 * (wanted - most) / wanted
-    return c.local * warps + products * each
+    return c.local * c.warps + c.block_products * each
 
 
 def seconds(c: Unrolled, gpu: str = "H200", constants: Fitted | str = "both") -> float:
@@ -131,15 +99,12 @@ def seconds(c: Unrolled, gpu: str = "H200", constants: Fitted | str = "both") ->
         gpu: its name, as for `d2ltvm.chip`. The constants are an H200's.
         constants: fitted to 'matmul', to 'conv' or to 'both', or others.
     """
-    chip = chips.chip(gpu)
     k = FITTED[constants] if isinstance(constants, str) else constants
-    if c.threads > 1024 or c.shared > chip.shared_block_kib * 1024:
-        return math.inf
-    fit = occupancy(gpu, c.threads, min(registers(c)), c.shared).blocks
+    fit = c.room(gpu, min(registers(c)))
     if not fit:
         return math.inf
-    warps, most = math.ceil(c.threads / WARP), math.ceil(c.blocks / chip.sms)
-    products = c.products / (c.blocks * c.threads) * warps  # instructions of a block's warps
+    warps, most = c.warps, math.ceil(c.blocks / chips.chip(gpu).sms)
+    products = c.block_products
     local, loops = local_requests(c), c.iterations * warps
     shared, loads = c.shared_requests / c.blocks, c.requests / c.blocks
     issued = products + shared + local + loads * (1 + k.address) + LOOP * loops
@@ -155,18 +120,36 @@ def seconds(c: Unrolled, gpu: str = "H200", constants: Fitted | str = "both") ->
     return float(max(work, math.ceil(most / fit) * block) / CLOCK + LAUNCH)
 
 
-def predict(sch: Any, work: Workload, gpu: str = "H200") -> float:
-    """Seconds that a schedule of a workload takes on a GPU, by the second judge.
+JUDGES: dict[str, tuple[Callable[[Any, int], Any], Callable[[Any, str], float]]] = {
+    "first": (predicted.counted, predicted.seconds),
+    "second": (unrolled, seconds),
+}
+
+
+def predict(sch: Any, work: Workload, gpu: str = "H200", judge: str = "first") -> float:
+    """Seconds that a schedule of a workload takes on a GPU, by one of the two judges.
+
+    >>> work = d2ltvm.search.workload("matmul", 2048)
+    >>> slow, fast = (predict(work.by_hand("cuda")[name](), work) for name in
+    ...               ("shared tiles", "register tiles"))
+    >>> slow > 2 * fast
+    True
 
     Args:
         sch: its schedule, for CUDA.
         work: the workload.
         gpu: as for `d2ltvm.chip`.
+        judge: 'first' or 'second'.
 
     Returns:
         Seconds; infinite where an SM has no room for a block, or the analyser cannot follow it.
+
+    Raises:
+        ValueError: `judge` is another.
     """
+    one_of("judge", judge, tuple(JUDGES))
+    look, seconds_of = JUDGES[judge]
     try:
-        return seconds(unrolled(sch, work.flop // 2), gpu)
+        return seconds_of(look(sch, work.flop // 2), gpu)
     except NotImplementedError:
         return math.inf

@@ -10,8 +10,7 @@ import numpy as np
 import tvm.s_tir.meta_schedule as ms
 
 from d2ltvm.compute.ops import above_zero
-from d2ltvm.errors import shown
-from d2ltvm.search.ranking import as_numbers
+from d2ltvm.search.ranking import as_numbers, as_times
 from d2ltvm.search.spaces import Space
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -59,11 +58,8 @@ class Ridge:
         Raises:
             ValueError: they are no numbers, not as many, or a time is not positive.
         """
-        x, seconds = _rows(x), as_numbers("seconds", seconds)
-        if len(x) != len(seconds) or not len(x):
-            raise ValueError(f"x has {len(x)} rows, seconds {len(seconds)}; expected as many")
-        if not 0 < seconds.min() <= seconds.max() < np.inf:
-            raise ValueError(f"seconds is {shown(seconds)}; expected positive numbers")
+        x = as_numbers("x", x, axes=2)
+        seconds = as_times("seconds", seconds, len(x), "x")
         mean, scale = x.mean(axis=0), x.std(axis=0) + 1e-9
         z, y = (x - mean) / scale, np.log(seconds)
         # As many equations as schedules, which are fewer than the features.
@@ -77,18 +73,10 @@ class Ridge:
         Raises:
             ValueError: they are no numbers, or not as many columns as were fitted.
         """
-        x = _rows(x)
+        x = as_numbers("x", x, axes=2)
         if self._fitted is None:
             return np.ones(len(x))
         mean, scale, weights, offset = self._fitted
         if x.shape[1:] != mean.shape:
             raise ValueError(f"x has {x.shape[1]} columns; expected {len(mean)}, as were fitted")
         return np.asarray(np.exp(np.clip((x - mean) / scale @ weights + offset, -30, 30)))
-
-
-def _rows(x: Any) -> Array:
-    """Features as an array of float64, a row for each schedule."""
-    found = np.asarray(x) if isinstance(x, np.ndarray | list | tuple) else np.asarray(None)
-    if found.ndim != 2 or found.dtype.kind not in "iuf" or not np.isfinite(found).all():
-        raise ValueError(f"x is {shown(x)}; expected rows of numbers")
-    return found.astype("float64")

@@ -1,13 +1,18 @@
 """Candidates whose time was predicted, and then measured on a GPU.
 
-`candidates.jsonl.xz`, beside this module, has them: a line for each, with its workload, where it
-comes from, what the analyser counted, what the model predicted, and its trace. They were gathered
-by experiments/search/gather.txt and predicted before any of them ran. What a GPU measured of them
-is in book/measurements/<device>/search.jsonl, written by experiments/search/measure.txt.
-`unrolled.jsonl.xz` has what `unrolled` counts in them, by experiments/search/unrolled.txt.
+Two files beside this module have them: a line for each, with its workload, where it comes from,
+what the analyser counted, what was predicted, and its trace. None had run when they were written.
+
+- `candidates.jsonl.xz`, by experiments/search/gather.txt: what the first judge predicted. The
+  second one was fitted to their times. `unrolled.jsonl.xz` has what `unrolled` counts in them.
+- `fresh.jsonl.xz`, by experiments/search/fresh.txt: of two other sizes, for a test of both judges.
+
+What a GPU measured of them is in book/measurements/<device>/search.jsonl and search_fresh.jsonl,
+written by experiments/search/measure.txt.
 """
 
 import functools
+import hashlib
 import json
 import lzma
 import statistics
@@ -22,8 +27,9 @@ from d2ltvm.search.workloads import Workload
 from d2ltvm.system import environment
 
 CANDIDATES = Path(__file__).with_name("candidates.jsonl.xz")
+FRESH = Path(__file__).with_name("fresh.jsonl.xz")
 UNROLLED = Path(__file__).with_name("unrolled.jsonl.xz")
-FILE = "search.jsonl"
+FILES = ("search.jsonl", "search_fresh.jsonl")
 LIBRARY = "library"
 JUMP = 1.3
 
@@ -39,6 +45,7 @@ class Gathered:
         counted: what the analyser found in it; likewise.
         trace: its steps, as MetaSchedule writes them; likewise.
         unrolled: what the compiler leaves of its loops, for the second judge; likewise.
+        second: seconds by the second judge, if they were predicted before any candidate ran.
     """
 
     key: str
@@ -47,6 +54,7 @@ class Gathered:
     counted: Counted | None
     trace: Any
     unrolled: Unrolled | None
+    second: float | None
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ class Timed(Gathered):
 
 
 def gathered(work: Workload) -> list[Gathered]:
-    """The candidates of a workload, those that the model likes best first, the rest in no order.
+    """The candidates of a workload, those that a judge likes best first, the rest in no order.
 
     >>> found = gathered(d2ltvm.search.workload("matmul", 2048))
     >>> len(found) > 500
@@ -117,7 +125,7 @@ class Run:
 def runs(device: str = "nvidia-h200") -> list[Run]:
     """The runs of a record, and whether their rounds agree; none where no record exists yet.
 
-    >>> [run.steady for run in runs("nvidia-h200")]
+    >>> [run.steady for run in runs("nvidia-h200")][:2]
     [True, True]
     """
     rounds: dict[int, list[list[float]]] = {}
@@ -130,9 +138,14 @@ def runs(device: str = "nvidia-h200") -> list[Run]:
     ]
 
 
-def caption(device: str = "nvidia-h200") -> str:
-    """One line that says on what the candidates were measured; or that they were not."""
-    lines = _measured(device)
+def caption(device: str = "nvidia-h200", fresh: bool = False) -> str:
+    """One line that says on what candidates were measured; or that they were not.
+
+    Args:
+        device: a folder under book/measurements.
+        fresh: those of `fresh.jsonl.xz`, or else the others.
+    """
+    lines = _read(device, FILES[fresh])
     if not lines:
         return f"no record of these candidates exists yet for {device}"
     d, versions = lines[0]["device"], lines[0]["software"]
@@ -140,6 +153,22 @@ def caption(device: str = "nvidia-h200") -> str:
         f"{d['name']}, driver {d['driver']}, CUDA {d['cuda']}, TVM {versions.get('apache-tvm')}; "
         f"recorded {lines[0]['date']}"
     )
+
+
+def failures(work: Workload, device: str = "nvidia-h200") -> dict[str, str]:
+    """Why candidates of a workload have no time, by their keys."""
+    return {
+        line["key"]: line["failed"]
+        for line in _steady(device)
+        if line["workload"] == work.title and "failed" in line
+    }
+
+
+def predictions(device: str = "nvidia-h200") -> tuple[str, str]:
+    """The SHA-256 of the file of fresh predictions: as it is, and as the record names it."""
+    lines = _read(device, FILES[True])
+    named = lines[0]["candidates"] if lines else ""
+    return hashlib.sha256(FRESH.read_bytes()).hexdigest(), named
 
 
 def remade(one: Gathered, space: Space) -> Any:
@@ -163,16 +192,18 @@ def _of(work: Workload) -> tuple[str, int]:
 
 def _gathered(line: dict[str, Any]) -> Gathered:
     if "by_hand" in line:
-        return Gathered(line["key"], line["origin"], None, None, None, None)
+        return Gathered(line["key"], line["origin"], None, None, None, None, None)
     counts, predicted = Counted(**line["counted"]), line["predicted_us"] / 1e6
-    left = _unrolled().get(line["key"])
-    return Gathered(line["key"], line["origin"], predicted, counts, line["trace"], left)
+    fresh = "unrolled" in line
+    left = Unrolled(**line["unrolled"]) if fresh else _unrolled().get(line["key"])
+    second = line["second_us"] / 1e6 if fresh else None
+    return Gathered(line["key"], line["origin"], predicted, counts, line["trace"], left, second)
 
 
 @functools.cache
 def _lines() -> list[dict[str, Any]]:
-    with lzma.open(CANDIDATES, "rt") as file:
-        return [json.loads(line) for line in file]
+    texts = [lzma.decompress(path.read_bytes()) for path in (CANDIDATES, FRESH)]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
 @functools.cache
@@ -187,7 +218,12 @@ def _steady(device: str) -> list[dict[str, Any]]:
     return [line for line in _measured(device) if line.get("run") in numbers and "key" in line]
 
 
-@functools.cache
 def _measured(device: str) -> list[dict[str, Any]]:
-    path = environment.measurements() / device / FILE
+    """The lines of all records."""
+    return [line for name in FILES for line in _read(device, name)]
+
+
+@functools.cache
+def _read(device: str, name: str) -> list[dict[str, Any]]:
+    path = environment.measurements() / device / name
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

@@ -6,66 +6,30 @@ barriers, registers. `seconds` makes a time of these by a few constants.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import tvm
-import tvm_ffi
+from d2ltvm.analysis import traffic
+from d2ltvm.analysis.accesses import Walk
+from d2ltvm.analysis.coalescing import Launched
+from d2ltvm.search import counting
+from d2ltvm.search.counting import Counts
+from d2ltvm.system import chips
 
-from d2ltvm.analysis import coalescing, traffic
-from d2ltvm.analysis.accesses import Site, Walk
-from d2ltvm.analysis.coalescing import WARP, Launched
-from d2ltvm.analysis.index_exprs import Sum
-from d2ltvm.analysis.occupancy import occupancy
-from d2ltvm.compiler import lowering
-from d2ltvm.compiler.ir import find
-from d2ltvm.compute.ops import whole
-from d2ltvm.search.workloads import Workload
-from d2ltvm.system import chips, devices
-
-UNROLLED = ("pragma_auto_unroll_max_step", "pragma_unroll_explicit")
 REGISTERS = 255  # that a thread can have
 
 
 @dataclass(frozen=True)
-class Counted:
-    """What a kernel does, counted in its lowered form. Counts are of the whole launch.
+class Counted(Counts):
+    """What a kernel does, if every loop is unrolled.
 
     Attributes:
-        blocks, threads: of the grid, and of a block.
-        products: multiply-adds of all threads.
-        shared: bytes of shared memory of a block.
-        sums: floats that a thread keeps in arrays of its own, its sums among them.
-        requests: loads and stores of warps, to shared and to global memory.
-        wavefronts: passes over the banks of shared memory that they take.
-        lines, sectors: of 128 and of 32 bytes that they touch in global memory.
-        rounds: how often a block waits for all its threads to have fetched.
-        stages: rounds that are fetched ahead, and one.
         unroll: the most statements that a loop may be unrolled to; 0 leaves it to the compiler.
         body: statements of all loops inside a round, unrolled.
-
-    Raises:
-        ValueError: one is no count; blocks, threads and stages are one at least.
     """
 
-    blocks: int
-    threads: int
-    products: int
-    shared: int
-    sums: int
-    shared_requests: int
-    requests: int
-    wavefronts: int
-    lines: int
-    sectors: int
-    rounds: int
-    stages: int
     unroll: int
     body: int
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            whole(name, value, 1 if name in ("blocks", "threads", "stages") else 0)
 
 
 def counted(sch: Any, products: int) -> Counted:
@@ -78,127 +42,20 @@ def counted(sch: Any, products: int) -> Counted:
     Raises:
         TypeError, ValueError: `sch` is no schedule for CUDA of one kernel, or `products` no count.
     """
-    products = whole("products", products, 0)
-    mod, unroll, launch, body = taken_apart(sch)
+    mod, unroll, launch, body = counting.taken_apart(sch)
     walk = Walk(body, scattered=True)
-    launched = Launched(walk, launch)
-    found = dict.fromkeys(("shared_requests", "requests", "wavefronts", "lines", "sectors"), 0)
+    known = counting.launched(mod, launch, body, walk, products)
+    launched, found = Launched(walk, launch), dict.fromkeys(counting.MEMORY, 0)
     for site in traffic.executed(walk):
-        for access in accesses_of(site, launched):
-            count(found, launched, access)
-    bytes_ = array_bytes(body)
-    threads = math.prod(launch.block)
+        for access in counting.accesses_of(site, launched):
+            counting.count(found, launched, access)
     return Counted(
-        blocks=math.prod(launch.grid),
-        threads=threads,
-        products=products,
-        shared=bytes_.get("shared", 0) + launch.shared,
-        sums=bytes_.get("local", 0) // 4,
-        rounds=(rounds := rounds_of(walk)),
-        stages=stages_of(mod),
-        unroll=unroll,
-        body=products // (math.prod(launch.grid) * threads * max(rounds, 1)),
+        **known,
         **found,
+        sums=counting.array_bytes(body).get("local", 0) // 4,
+        unroll=unroll,
+        body=known["products"] // (known["blocks"] * known["threads"] * max(known["rounds"], 1)),
     )
-
-
-def taken_apart(sch: Any) -> tuple[Any, int, Any, Any]:
-    """A schedule's module, how far loops are to be unrolled, its launch, and what its kernel does.
-
-    Raises:
-        TypeError, ValueError: it is no schedule for CUDA of one kernel.
-    """
-    mod, unroll = _without_unrolling(lowering.as_module(sch))
-    launches, _, kernels = lowering.kernels_of(mod, devices.as_target("sm_80"))
-    if len(launches) != 1:
-        raise ValueError(f"sch has {len(launches)} kernels for CUDA; expected one")
-    return mod, unroll, launches[0], kernels[launches[0].name].body
-
-
-def array_bytes(body: Any) -> dict[str, int]:
-    """Bytes of a kernel's arrays by their scope; what is in shared.dyn the launch says."""
-    found: dict[str, int] = {}
-    for array in (a.buffer for a in find(body, "AllocBuffer")):
-        size = math.prod(int(n) for n in array.shape) * int(tvm.DataType(str(array.dtype)).itemsize)
-        found[array.scope()] = found.get(array.scope(), 0) + size
-    return found
-
-
-def _without_unrolling(mod: Any) -> tuple[Any, int]:
-    """The module with no loop to be unrolled, which moves the same; and what was asked for."""
-    asked: list[int] = []
-
-    def plain(loop: Any) -> Any:
-        if UNROLLED[0] not in loop.annotations:
-            return loop
-        asked.append(int(loop.annotations[UNROLLED[0]]))
-        rest = {k: v for k, v in loop.annotations.items() if k not in UNROLLED}
-        parts = (loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, loop.thread_binding)
-        return tvm.tirx.For(*parts, rest)
-
-    main = tvm_ffi.structural_map(mod["main"], (tvm.tirx.For, plain))
-    return tvm.IRModule({"main": main}), max(asked, default=0)
-
-
-def stages_of(mod: Any) -> int:
-    """How many rounds a pipeline has in shared memory; 1 without one."""
-    key = "software_pipeline_stage"
-    loops = [f for f in find(mod["main"].body, "For") if key in f.annotations]
-    return 1 + max((int(max(loop.annotations[key])) for loop in loops), default=0)
-
-
-def rounds_of(walk: Walk) -> int:
-    """How often a block passes the barriers in its loops."""
-    chains = [[loop for loop in site.loops if loop in walk.barriers] for site in walk.sites]
-    return max((math.prod(walk.extents[loop][1] for loop in chain) for chain in chains), default=1)
-
-
-def count(found: dict[str, int], launched: Launched, site: Site) -> None:
-    """Add what a load or store costs."""
-    for first, active, counts in launched.requests(site, traffic.rounds(site, launched.walk)):
-        many = int((active.any(axis=1) * counts).sum())
-        if site.scope == "shared":
-            passes, _ = coalescing.wavefronts(first, active, site.width, site.kind)
-            found["shared_requests"] += many
-            found["wavefronts"] += int((passes * counts).sum())
-        else:
-            found["requests"] += many
-            lines = coalescing.sectors(first, active, site.width, coalescing.LINE)
-            found["lines"] += int((lines * counts).sum())
-            found["sectors"] += int((coalescing.sectors(first, active, site.width) * counts).sum())
-
-
-def accesses_of(site: Site, launched: Launched) -> list[Site]:
-    """What the compiler makes of a load or store: a wide one of several, or several of one."""
-    if site.width & (site.width - 1) or site.width > coalescing.MOST:  # three floats, say
-        offsets = [replace(site.index, const=site.index.const + k) for k in range(site.lanes)]
-        return [replace(site, lanes=1, index=index) for index in offsets]
-    return [joined(site, launched)]
-
-
-def joined(site: Site, launched: Launched) -> Site:
-    """A load of neighbours by a loop as the wide load that the compiler makes of it.
-
-    The compiler joins four floats, or two, where the innermost loop's variable is the only part of
-    the index that is no multiple of so many.
-    """
-    if site.kind != "read" or site.lanes != 1 or site.scope != "shared":
-        return site
-    for loop in reversed(site.loops):
-        if (loop, 1) not in site.index.terms:
-            continue
-        rest = [c for atom, c in site.index.terms if atom != loop]
-        first, many = launched.walk.extents[loop]
-        for lanes in (4, 2):
-            if first == 0 and not any(n % lanes for n in (*rest, site.index.const, many)):
-                name = f"{loop} by {lanes}"
-                launched.walk.extents[name] = launched.extents[name] = (0, many // lanes)
-                launched.walk.written[name] = launched.walk.written[loop]
-                loops = tuple(name if k == loop else k for k in site.loops)
-                terms = {*site.index.terms} - {(loop, 1)} | {(name, lanes)}
-                index = Sum(frozenset(terms), site.index.const)
-                return replace(site, lanes=lanes, index=index, loops=loops)
-    return site
 
 
 @dataclass(frozen=True)
@@ -254,15 +111,12 @@ def seconds(c: Counted, gpu: str = "H200", constants: Constants = HOPPER) -> flo
         gpu: its name, as for `d2ltvm.chip`. The constants are an H200's.
         constants: see there.
     """
-    chip, k = chips.chip(gpu), constants
-    warps = math.ceil(c.threads / WARP)
+    k = constants
     registers = int(min(REGISTERS, c.sums + k.registers))
-    if c.threads > 1024 or c.shared > chip.shared_block_kib * 1024:
-        return math.inf
-    fit = occupancy(gpu, c.threads, registers, c.shared).blocks
+    fit = c.room(gpu, registers)
     if not fit:
         return math.inf
-    products = c.products / (c.blocks * c.threads) * warps  # instructions of a block's warps
+    warps, products = c.warps, c.block_products
     kept = 2 * products * spilled(c, k)  # loads and stores of what is in local memory
     shared, loads = c.shared_requests / c.blocks, c.requests / c.blocks
     issued = products + shared + kept + loads * (1 + k.address)
@@ -270,29 +124,6 @@ def seconds(c: Counted, gpu: str = "H200", constants: Constants = HOPPER) -> flo
     busy = max(products / 4, k.issue * issued / 4, path, k.l2 * c.sectors / c.blocks)
     waits = c.rounds * k.round / c.stages
     waits += (loads * k.global_wait + shared * k.shared_wait + 0.5 * issued) / warps
-    most = math.ceil(c.blocks / chip.sms)
+    most = math.ceil(c.blocks / chips.chip(gpu).sms)
     work, wait = most * busy, math.ceil(most / fit) * waits
     return float((work**k.mix + wait**k.mix) ** (1 / k.mix) / k.clock + k.launch)
-
-
-def predict(sch: Any, work: Workload, gpu: str = "H200") -> float:
-    """Seconds that a schedule of a workload takes on a GPU, by the model.
-
-    >>> work = d2ltvm.search.workload("matmul", 2048)
-    >>> slow, fast = (predict(work.by_hand("cuda")[name](), work) for name in
-    ...               ("shared tiles", "register tiles"))
-    >>> slow > 2 * fast
-    True
-
-    Args:
-        sch: its schedule, for CUDA.
-        work: the workload.
-        gpu: as for `d2ltvm.chip`.
-
-    Returns:
-        Seconds; infinite where an SM has no room for a block, or the analyser cannot follow it.
-    """
-    try:
-        return seconds(counted(sch, work.flop // 2), gpu)
-    except NotImplementedError:
-        return math.inf

@@ -69,28 +69,47 @@ def regret(
         ValueError: there are not as many of both, or none; one is no number, a time is not
             positive, or `top` is not as above.
     """
-    predicted, measured = as_numbers("predicted", predicted), as_numbers("measured", measured)
+    predicted = as_numbers("predicted", predicted)
+    measured = as_times("measured", measured, len(predicted), "predicted")
     top = whole("top", top)
-    if len(predicted) != len(measured) or not len(measured):
-        raise ValueError(
-            f"predicted has {len(predicted)} values, measured {len(measured)}; expected as many"
-        )
-    if not 0 < measured.min() <= measured.max() < np.inf:
-        raise ValueError(f"measured is {shown(measured)}; expected positive numbers")
     chosen = np.argsort(predicted, kind="stable")[:top]
     return float(np.min(measured[chosen]) / np.min(measured))
 
 
-def as_numbers(name: str, values: Any) -> Array:
-    """Numbers in a row as an array of float64; infinite ones may be among them.
+def as_times(name: str, values: Any, many: int, of: str) -> Array:
+    """Positive finite numbers in a row, as many as there are of something.
 
     Raises:
-        ValueError: they are not; `name` is what the message calls them.
+        ValueError: they are not, or there are none; the message calls them `name`, and the other
+            ones `of`.
+    """
+    found = as_numbers(name, values)
+    if len(found) != many or not many:
+        raise ValueError(f"{of} has {many} values, {name} {len(found)}; expected as many")
+    if not 0 < found.min() <= found.max() < np.inf:
+        raise ValueError(f"{name} is {shown(values)}; expected positive numbers")
+    return found
+
+
+def as_numbers(name: str, values: Any, axes: int = 1) -> Array:
+    """Numbers in a row, or rows of them, as an array of float64.
+
+    In a row, infinite ones may be among them.
+
+    Args:
+        name: what the message calls them.
+        values: the numbers.
+        axes: 1 for a row, 2 for rows.
+
+    Raises:
+        ValueError: they are none.
     """
     try:
         found = np.asarray(values)
     except (ValueError, TypeError):
         found = np.asarray(None)
-    if found.ndim != 1 or found.dtype.kind not in "iuf" or np.isnan(found).any():
-        raise ValueError(f"{name} is {shown(values)}; expected numbers in a row")
+    bad = (np.isnan, lambda some: ~np.isfinite(some))[axes - 1]
+    if found.ndim != axes or found.dtype.kind not in "iuf" or bad(found).any():
+        expected = ("numbers in a row", "rows of numbers")[axes - 1]
+        raise ValueError(f"{name} is {shown(values)}; expected {expected}")
     return found.astype("float64")

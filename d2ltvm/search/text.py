@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from tvm.s_tir import Schedule
+
 from d2ltvm.errors import shown
 
 # What TVM writes at each call though it is the default.
@@ -34,7 +36,7 @@ def as_text(sch: Any) -> str:
     Raises:
         TypeError: it is no schedule, or one without a trace.
     """
-    if getattr(sch, "trace", None) is None or not hasattr(sch, "mod"):
+    if not isinstance(sch, Schedule) or sch.trace is None:
         raise TypeError(f"sch is {shown(sch)}; expected a schedule with a trace")
     known: dict[str, str] = {}
     lines = ["def apply(sch):"]

@@ -221,7 +221,7 @@ def _random(_place: Space, _done: Sequence[Trial], rng: np.random.Generator) -> 
 
 
 def _analyser(place: Space, _done: Sequence[Trial], _rng: np.random.Generator) -> Any:
-    return lambda some: [predict(sch, place.workload) for sch in some]
+    return lambda some: [predict(sch, place.workload, judge="second") for sch in some]
 
 
 MODELS: dict[str, Callable[..., Any]] = {

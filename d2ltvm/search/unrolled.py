@@ -17,8 +17,8 @@ from d2ltvm.analysis import accesses, coalescing, index_exprs, traffic
 from d2ltvm.analysis.accesses import Site, Walk
 from d2ltvm.analysis.coalescing import Launched
 from d2ltvm.analysis.index_exprs import Op, Sum
-from d2ltvm.compute.ops import whole
-from d2ltvm.search import predicted
+from d2ltvm.search import counting
+from d2ltvm.search.counting import Counts
 
 # Multiply-adds up to which the compiler unrolls a loop by itself (sm_90, NVRTC 13). With it, of 212
 # candidates whose machine code was read, 208 have arrays in memory or not as is said here, and 164
@@ -28,43 +28,26 @@ WIDTHS = (4, 2, 1)  # floats that a thread loads at once
 
 
 @dataclass(frozen=True)
-class Unrolled:
-    """What a kernel does with the loops that the compiler leaves. Counts are of the whole launch.
+class Unrolled(Counts):
+    """What a kernel does with the loops that the compiler leaves.
+
+    `sums` are floats that a thread adds to and that are in registers.
 
     Attributes:
-        blocks, threads, products, shared, rounds, stages: as of `Counted`.
-        sums: floats that a thread adds to and that are in registers.
         hoisted: most floats that a thread loads before a loop, since all its rounds need them.
         local: loads and stores of a thread to its arrays that are in memory, because a loop is
             left whose number is in an index.
         local_floats: floats of these arrays.
         iterations: rounds of all loops that are left, of one thread.
-        shared_requests, wavefronts, requests, lines, sectors: as of `Counted`.
         divisions: divisions, remainders and comparisons in the indices of what is loaded from
             global memory, once a warp and a load.
     """
 
-    blocks: int
-    threads: int
-    products: int
-    shared: int
-    rounds: int
-    stages: int
-    sums: int
     hoisted: int
     local: int
     local_floats: int
     iterations: int
-    shared_requests: int
-    wavefronts: int
-    requests: int
-    lines: int
-    sectors: int
     divisions: int
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            whole(name, value, 1 if name in ("blocks", "threads", "stages") else 0)
 
 
 class Nest(Walk):
@@ -146,12 +129,12 @@ def unrolled(sch: Any, products: int) -> Unrolled:
         TypeError, ValueError: as for `counted`.
         NotImplementedError: the analyser cannot follow it.
     """
-    products = whole("products", products, 0)
-    mod, asked, launch, body = predicted.taken_apart(sch)
+    mod, asked, launch, body = counting.taken_apart(sch)
     kernel = Nest(body, asked)
+    known = counting.launched(mod, launch, body, kernel, products)
     launched, still = Launched(kernel, launch), Launched(kernel, launch)
     still.extents.update((loop, (0, 1)) for loop in kernel.once)
-    found = dict.fromkeys(("shared_requests", "requests", "wavefronts", "lines", "sectors"), 0)
+    found = dict.fromkeys(counting.MEMORY, 0)
     hoisted: dict[str, int] = defaultdict(int)
     divisions = 0
     for site in traffic.executed(kernel):
@@ -159,26 +142,21 @@ def unrolled(sch: Any, products: int) -> Unrolled:
             _load(found, hoisted, kernel, still, site)
             continue
         before = found["requests"]
-        for access in predicted.accesses_of(site, launched):
-            predicted.count(found, launched, access)
+        for access in counting.accesses_of(site, launched):
+            counting.count(found, launched, access)
         if site.kind == "read":
             divisions += _divisions(site) * (found["requests"] - before)
     sizes = _arrays(kernel)
     memory = {site.memory for site in kernel.private if site.variables & kernel.left}
     return Unrolled(
-        blocks=math.prod(launch.grid),
-        threads=math.prod(launch.block),
-        products=products,
-        shared=predicted.array_bytes(body).get("shared", 0) + launch.shared,
-        rounds=predicted.rounds_of(kernel),
-        stages=predicted.stages_of(mod),
+        **known,
+        **found,
         sums=sum(sizes[m] for m in {s.memory for s in kernel.added} - memory),
         hoisted=max(hoisted.values(), default=0),
         local=sum(_often(kernel, s) for s in kernel.private if s.memory in memory),
         local_floats=sum(sizes[m] for m in memory),
         iterations=sum(kernel.product(_outside(kernel, loop)) for loop in kernel.left),
         divisions=divisions,
-        **found,
     )
 
 
