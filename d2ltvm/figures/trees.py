@@ -62,7 +62,9 @@ def _draw(axes: Axes, tree: Tree, level: int, top: float) -> float:
     if ends:
         end, step = ends[len(ends) // 2]
         middle = x + (STEP + WIDE) / 2
-        axes.text(middle, (y + end) / 2 - 0.08, step, ha="center", va="bottom", fontsize=6.5)
+        clear = {"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 1}  # of arrows
+        where: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 6.5, "bbox": clear}
+        axes.text(middle, (y + end) / 2 - 0.08, step, **where)
     return y
 
 

@@ -7,8 +7,8 @@ to keep: `predict` works a time out from the analyser, with no device (`predicte
 it anew with the loops that the compiler leaves (`unrolled`), `Ridge` learns from what was measured
 (`learned`). `search` measures on this machine, or on the servers of a fleet
 (`on_fleet`), and `database` keeps that.
-`ranking` says how good a model is, `measured` has candidates that a GPU has timed, and `command`
-is `python -m d2ltvm search`.
+`ranking` says how good a model is, `measured` has candidates that a GPU has timed, `counting` what
+both judges count, and `command` is `python -m d2ltvm search`.
 """
 
 from d2ltvm import _lazy
