@@ -1,7 +1,8 @@
 """Figures of the book, in one style.
 
-`curves` has curves, bars and the roofline; `drawings` has pictures of who touches what, and of a
-GPU's memories. Every function draws a figure and returns nothing, so that a notebook shows it once.
+`curves` has curves, bars and the roofline, `ticks` what stands around them; `drawings` has pictures
+of who touches what, and of a GPU's memories. Every function draws a figure and returns nothing, so
+that a notebook shows it once.
 `banks` has a tile among the banks of shared memory, `tiles` the tiles of blocks, warps and threads,
 `windows` those of a convolution and what they read, `machine` the levels of a launch, timelines and
 steps, `roles` who waits for whom in a kernel, `launches` the pictures of the first chapters,

@@ -6,17 +6,13 @@ from typing import Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from d2ltvm.errors import shown
-from d2ltvm.figures import style
+from d2ltvm.figures import style, ticks
+from d2ltvm.figures.ticks import Array, Curve, Pair
 
-Array = np.ndarray[Any, Any]
-Pair = tuple[float, float]
-Curve = tuple[Array, Array]  # x and y
 _CROSSES: Any = {"linestyle": (0, (1, 2)), "linewidth": 1, "marker": "x", "markersize": 7}
 _BROKEN: Any = {"linestyle": (0, (4, 3)), "linewidth": 1}
 
@@ -111,12 +107,12 @@ def plot(
         if named:
             axes.plot([], [], color="#555555", label=named, **_CROSSES)
         for value, label in ceilings:
-            _ceiling(axes, value, label)
-        _scales(axes, xscale, yscale, curves)
+            ticks.ceiling(axes, value, label)
+        ticks.scales(axes, xscale, yscale, curves)
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        _limits(axes, xlim, ylim, yscale, ceilings)
+        ticks.limits(axes, xlim, ylim, yscale, ceilings)
         if legend:
-            _legend(axes, [*legend, *([named] if named else [])])
+            ticks.legend(axes, [*legend, *([named] if named else [])])
 
 
 def plot_gflops(
@@ -355,71 +351,6 @@ def _names(values: Any) -> bool:
 
 def _nested(values: Sequence[Any] | Array) -> bool:
     return len(values) > 0 and np.ndim(values[0]) > 0
-
-
-def _scales(axes: Axes, xscale: str, yscale: str, curves: list[Curve]) -> None:
-    """Logarithmic axes with plain numbers; whole numbers on the x axis are powers of two here."""
-    axes.set_xscale(xscale)
-    axes.set_yscale(yscale)
-    if xscale == "log" and all(np.issubdtype(x.dtype, np.integer) for x, _ in curves):
-        axes.set_xscale("log", base=2)
-        _powers_of_two(axes.xaxis, [x for x, _ in curves])
-    elif xscale == "log":
-        _plain(axes.xaxis, [x for x, _ in curves])
-    if yscale == "log":
-        _plain(axes.yaxis, [y for _, y in curves])
-
-
-def _powers_of_two(axis: Axis, values: list[Array], most: int = 10) -> None:
-    """At most ten ticks, the first of them at the smallest value; small ones are written out."""
-    low, high = (round(math.log2(f(map(f, values)))) for f in (min, max))
-    step = math.ceil((high - low + 1) / most)
-    axis.set_major_locator(FixedLocator([2.0**p for p in range(low, high + 1, step)]))
-    if low >= 0 and high < 10:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-
-
-def _plain(axis: Axis, values: list[Array]) -> None:
-    """Ticks at 1, 10, 100, written out, and at 2 and 5 too where there would be few of them."""
-    smallest, largest = min(map(np.min, values)), max(map(np.max, values))
-    steps = (1, 2, 5) if largest < 200 * smallest else (1,)
-    axis.set_major_locator(LogLocator(subs=steps))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _limits(
-    axes: Axes,
-    xlim: Pair | None,
-    ylim: Pair | None,
-    yscale: str,
-    ceilings: Sequence[tuple[float, str]],
-) -> None:
-    if xlim:
-        axes.set_xlim(xlim)
-    if ylim:
-        axes.set_ylim(ylim)
-        return
-    if yscale == "linear":
-        axes.set_ylim(bottom=0)
-    # Room for what is written above a ceiling.
-    room = 1.1 if yscale == "linear" else 1.5
-    axes.set_ylim(top=max([axes.get_ylim()[1], *(room * value for value, _ in ceilings)]))
-
-
-def _legend(axes: Axes, names: Sequence[str]) -> None:
-    """Above the axes, where it covers no curve: few rows, as the longest name allows, and even."""
-    fit = max(1, 66 // (max(map(len, names)) + 6))
-    columns = math.ceil(len(names) / math.ceil(len(names) / fit))
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, borderaxespad=0)
-
-
-def _ceiling(axes: Axes, value: float, label: str) -> None:
-    axes.axhline(value, color="black", linestyle=":", linewidth=1.3)
-    axes.annotate(
-        label, (0, value), (4, 3), xycoords=("axes fraction", "data"),
-        textcoords="offset points", ha="left", fontsize=10,
-    )  # fmt: skip
 
 
 def _along(axes: Axes, x: float, rate: float, text: str, colour: str) -> None:
