@@ -24,13 +24,12 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
 
     Args:
         name: one of `models.MODELS` without groups and relu6, for which there are no kernels.
-        batch: how many images.
-        size: their rows and columns.
-        image: a file with a picture, which all images show then; random ones without it.
+        batch: as for `d2ltvm.network.run.run`, and so are the next two.
+        size: see there.
+        image: see there.
 
     Raises:
-        ValueError: one of them is not as above, or the file is no picture.
-        OSError: the file cannot be read.
+        ValueError: as there, and so is OSError.
         MissingError: there is no H100 or H200, no driver for it, no PyTorch, or no C++ compiler.
     """
     devices.need_cuda("--target llvm")
