@@ -308,7 +308,7 @@ def test_parts_that_nobody_waits_for(monkeypatch):
 
 
 @T.inline
-def exchange_in_cluster_at_once(acc, four, sums, written, work, consumer, thread, plan):
+def exchange_in_cluster_at_once(acc, four, sums, work, consumer, thread, plan):
     """As `exchange_in_cluster`, of two parts with a group of columns each, but nobody waits."""
     place = T.alloc_local((1,), "uint32")
     for g in T.unroll(plan.groups):
@@ -383,7 +383,9 @@ def test_clusters_fetch_whole_boxes():
     """A matrix that is not transposed comes in columns of 64: 192 are no two halves of them."""
     with pytest.raises(ValueError, match=r"cluster is 2; expected 1 with tiles of 192 channels"):
         plan_any(product(300, 192, 72), 4, transposed=False, columns=192, cluster=2)
-    with pytest.raises(ValueError, match="cluster is 16; expected at most 8"):
+    with pytest.raises(
+        ValueError, match="cluster is 16 and abreast 1; expected together at most 8"
+    ):
         plan_any(product(300, 256, 72), 132, columns=256, cluster=16)
     for transposed in (True, False):
         found = candidates(product(5000, 5000, 5000), 132, transposed=transposed)
@@ -425,7 +427,7 @@ def test_long_boxes(bricks):
 
 
 @T.inline
-def release_at_home(ring, thread, last, r, plan):
+def release_at_home(ring, thread, last, r, rank, plan):
     """As if both blocks of a cluster were as far as this one."""
     T.ptx.wgmma.wait_group.sync.aligned(1)
     if thread % 128 == 0 and r > 0:
@@ -434,7 +436,7 @@ def release_at_home(ring, thread, last, r, plan):
 
 
 @T.inline
-def release_last_at_home(ring, thread, last, plan):
+def release_last_at_home(ring, thread, last, rank, plan):
     T.ptx.wgmma.wait_group.sync.aligned(0)
     if thread % 128 == 0:
         ring.empty.arrive(last)
@@ -540,3 +542,56 @@ def test_sizes_that_there_is_no_kernel_for(sizes, reason):
     given = {"batch": 2, "size": (9, 9), "ic": 8, "oc": 8, "kernel": (3, 3), "pad": (1, 1), **sizes}
     with pytest.raises(ValueError, match=reason):
         Conv(**given)
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": 64, "abreast": 2},
+        {"columns": 64, "abreast": 2, "cluster": 2},
+        {"columns": 32, "abreast": 4, "swapped": True},
+        {"columns": 64, "abreast": 2, "per": 2, "pingpong": True},
+        {"columns": 64, "abreast": 2, "splits": 2},
+    ],
+    ids=str,
+)
+def test_blocks_that_share_images(run, options):
+    check(run, product(300, 264, 200), sms=8, **options)
+
+
+@pytest.mark.parametrize("run", RUN)
+def test_blocks_that_share_images_of_a_matrix_as_it_is(run):
+    check(run, product(300, 264, 200), False, sms=8, columns=64, abreast=2)
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_results_in_parts(run, swapped):
+    check(run, product(300, 264, 72), sms=4, columns=256, parts=2, swapped=swapped)
+
+
+def test_sharing_that_is_not_possible():
+    with pytest.raises(ValueError, match="abreast is 2; expected 1 but for products"):
+        plan_any(SMALL, 4, columns=64, abreast=2)
+    with pytest.raises(ValueError, match="splits is 2; expected 1 with clusters of 4 blocks"):
+        plan_any(product(300, 264, 264), 8, columns=64, abreast=4, splits=2)
+    with pytest.raises(ValueError, match="parts is 3; expected a divisor of 4"):
+        plan_any(product(300, 264, 264), 8, columns=256, parts=3)
+
+
+def test_clusters_of_four_do_not_fill_a_gpu():
+    """132 SMs have room for 30 of them: more would be a second wave."""
+    plan = plan_any(product(100000, 256, 64), 132, columns=64, cluster=2, abreast=2)
+    assert (plan.lanes, plan.blocks) == (30, 120)
+    assert plan_any(product(100000, 256, 64), 132, columns=64, cluster=2).lanes == 66
+
+
+def test_tiles_fill_a_wave():
+    """1736 rows are 14 tiles of 128; nine tiles of 208 columns beside each other make 126."""
+    assert (False, 208) in planner.filling(product(1736, 1736, 1736), 132)
+    plan = Plan(product(1736, 1736, 1736), 132, columns=208)
+    assert plan.tiles == 126
+    for conv in (product(1, 8, 8), product(5000, 5000, 8), SMALL):
+        assert all(64 < columns < 256 for _, columns in planner.filling(conv, 132))

@@ -178,8 +178,8 @@ def test_without_a_hopper_a_line_says_so(capsys, tmp_path):
 def test_the_plans_that_were_timed_are_read():
     found = timed_plans.timed_plans()
     titles = {timed.case.title for timed in found}
-    assert len(found) == 1356 and len(titles) == 201
-    assert sum(timed.unseen for timed in found) == 397
+    assert len(found) == 1986 and len(titles) == 245
+    assert sum(timed.unseen for timed in found) == 375
     assert all(timed.us > 0 and timed.library > 0 for timed in found)
     assert all(timed.plan.tiles > 0 and timed.estimate > 1 for timed in found)
     assert {bool(timed.case.transposed) for timed in found} == {True, False}

@@ -16,7 +16,7 @@ from d2ltvm.hopper.any_plan import Plan, check
 from d2ltvm.hopper.any_shape import conv_any
 
 # What follows from everything else: slots that still fit, the order of tiles, room for results.
-FOLLOWS = ("stages", "group", "room")
+FOLLOWS = ("stages", "group", "room", "parts")
 
 
 def by_case(timed: Iterable[TimedPlan]) -> dict[str, list[TimedPlan]]:
@@ -24,7 +24,7 @@ def by_case(timed: Iterable[TimedPlan]) -> dict[str, list[TimedPlan]]:
 
     >>> from d2ltvm.bench.timed_plans import timed_plans
     >>> max(map(len, by_case(timed_plans()).values()))
-    9
+    11
     """
     found = collections.defaultdict(list)
     for each in timed:
@@ -37,7 +37,7 @@ def picks(timed: Iterable[TimedPlan]) -> list[TimedPlan]:
 
     >>> from d2ltvm.bench.timed_plans import timed_plans
     >>> len(picks(timed_plans()))
-    201
+    245
     """
     return [min(found, key=lambda each: each.estimate) for found in by_case(timed).values()]
 
@@ -50,8 +50,8 @@ def pairs(
     How many slots the ring has, in which order tiles are taken and where results wait may differ,
     too: they follow from the rest.
 
-    >>> from d2ltvm.bench.timed_plans import FITTED, timed_plans
-    >>> box, line = pairs(timed_plans(FITTED), lambda plan: plan.bricks, bricks=None)[0]
+    >>> from d2ltvm.bench.timed_plans import FIRST, timed_plans
+    >>> box, line = pairs(timed_plans(FIRST), lambda plan: plan.bricks, bricks=None)[0]
     >>> box.case == line.case, line.plan.bricks
     (True, None)
 
@@ -68,7 +68,8 @@ def pairs(
     for race in races.values():
         for one, plan in race:
             for other, beside in race if differs(plan) else ():
-                same = {name: getattr(beside, name) for name in FOLLOWS}
+                follows = set(FOLLOWS) - set(without)
+                same = {name: getattr(beside, name) for name in follows}
                 if replace(plan, **same, **without) == beside:
                     found.append((one, other))
     return found

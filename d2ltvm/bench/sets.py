@@ -115,7 +115,7 @@ OFTEN = (0, 2, 3, 5, 6, 7, 10, 15)  # of these, for more images
 
 def layers() -> list[Case]:
     """The set of layers."""
-    return list(_layers())
+    return [*_layers(), *_more_layers()]
 
 
 def _layers() -> Iterator[Case]:
@@ -171,39 +171,9 @@ def _layers() -> Iterator[Case]:
     yield Case("sound", conv(16, (1, 3000), 384, 384, (1, 3), (1, 2), pad=(0, 1)))
 
 
-def product(n: int, m: int, l: int) -> Conv:
-    """The product of (n, l) and (l, m) as a convolution: a row is an image of one pixel."""
-    return Conv(n, (1, 1), l, m)
-
-
-def products() -> list[Case]:
-    """The set of products."""
-    cases = [
-        Case("Llama 7B", product(rows, m, l), True)
-        for rows in (1, 4, 16, 64, 256, 1024, 4096)
-        for m, l in ((4096, 4096), (11008, 4096), (4096, 11008))
-    ]
-    cases += [Case("Llama 70B", product(rows, 28672, 8192), True) for rows in (1, 16, 8192)]
-    cases += [Case("GPT-2", product(1024, m, l), False) for m, l in ((2304, 768), (768, 3072))]
-    cases += [Case("a vocabulary", product(128, 32000, 4096), True)]
-    sizes = (500, 512, 1000, 1024, 1500, 2000, 2048, 3000, 4096, 5000, 8192, 16384)
-    cases += [Case("square", product(n, n, n), n % 1000 != 0) for n in sizes]
-    cases += [Case("odd", product(n, n, n), True) for n in (1001, 2047)]
-    cases += [
-        Case("tall", product(100000, 64, 64), True),
-        Case("tall", product(65536, 256, 512), False),
-        Case("flat", product(64, 65536, 64), True),
-        Case("flat", product(256, 50000, 512), False),
-        Case("deep", product(256, 256, 65536), True),
-        Case("deep", product(512, 512, 16384), False),
-        Case("deep", product(1000, 1000, 10000), True),
-    ]
-    return cases
-
-
-def unseen() -> list[Case]:
-    """Layers and products of other networks: the planner's constants were not fitted to them."""
-    cases = [
+def _more_layers() -> list[Case]:
+    """Layers that joined the set: at first the planner's constants were not fitted to them."""
+    return [
         # Source: Huang et al., Densely Connected Convolutional Networks.
         *(Case("DenseNet-121", conv(16, n, 128, 32)) for n in (56, 28, 14, 7)),
         *(Case("DenseNet-121", conv(16, n, m, 128, 1)) for n, m in ((28, 480), (14, 992))),
@@ -235,8 +205,42 @@ def unseen() -> list[Case]:
         Case("SDXL", conv(2, 128, 320, 320)),
         Case("SDXL", conv(2, 64, 640, 640)),
     ]
+
+
+def product(n: int, m: int, l: int) -> Conv:
+    """The product of (n, l) and (l, m) as a convolution: a row is an image of one pixel."""
+    return Conv(n, (1, 1), l, m)
+
+
+def products() -> list[Case]:
+    """The set of products."""
+    cases = [
+        Case("Llama 7B", product(rows, m, l), True)
+        for rows in (1, 4, 16, 64, 256, 1024, 4096)
+        for m, l in ((4096, 4096), (11008, 4096), (4096, 11008))
+    ]
+    cases += [Case("Llama 70B", product(rows, 28672, 8192), True) for rows in (1, 16, 8192)]
+    cases += [Case("GPT-2", product(1024, m, l), False) for m, l in ((2304, 768), (768, 3072))]
+    cases += [Case("a vocabulary", product(128, 32000, 4096), True)]
+    sizes = (500, 512, 1000, 1024, 1500, 2000, 2048, 3000, 4096, 5000, 8192, 16384)
+    cases += [Case("square", product(n, n, n), n % 1000 != 0) for n in sizes]
+    cases += [Case("odd", product(n, n, n), True) for n in (1001, 2047)]
+    cases += [
+        Case("tall", product(100000, 64, 64), True),
+        Case("tall", product(65536, 256, 512), False),
+        Case("flat", product(64, 65536, 64), True),
+        Case("flat", product(256, 50000, 512), False),
+        Case("deep", product(256, 256, 65536), True),
+        Case("deep", product(512, 512, 16384), False),
+        Case("deep", product(1000, 1000, 10000), True),
+    ]
+    return cases + _more_products()
+
+
+def _more_products() -> list[Case]:
+    """Products that joined the set, likewise."""
     both_ways = ((384, 3072, 768), (2048, 768, 3072), (777, 1024, 512), (6000, 1536, 384))
-    cases += [Case("BERT, T5", product(*sizes), t) for sizes in both_ways for t in (True, False)]
+    cases = [Case("BERT, T5", product(*sizes), t) for sizes in both_ways for t in (True, False)]
     for rows in (2, 8, 24, 48, 96, 192, 333, 768, 3000):
         cases.append(Case("Mistral 7B", product(rows, 14336, 4096), True))
     for rows in (5, 40, 512):
@@ -244,4 +248,46 @@ def unseen() -> list[Case]:
     sizes = (640, 1200, 1736, 2500, 3584, 6144, 10000)
     cases += [Case("another square", product(n, n, n), n % 100 != 0) for n in sizes]
     cases.append(Case("a gradient", product(768, 3072, 8192), False))
+    return cases
+
+
+def unseen() -> list[Case]:
+    """Layers and products of other networks: neither constants nor tiles were chosen for them."""
+    cases = [
+        # Source: Iandola et al., SqueezeNet.
+        *(Case("SqueezeNet", conv(32, n, c, 4 * c)) for n, c in ((55, 16), (27, 32), (13, 64))),
+        Case("SqueezeNet", conv(32, 13, 512, 64, 1)),
+        # Source: Radosavovic et al., Designing Network Design Spaces (RegNetX-3.2GF).
+        *(Case("RegNetX", conv(32, n, c, c, 1)) for n, c in ((28, 192), (14, 432), (7, 1008))),
+        # Source: Redmon and Farhadi, YOLOv3.
+        *(Case("YOLOv3", conv(4, n, c, 2 * c)) for n, c in ((104, 64), (52, 128), (13, 512))),
+        Case("YOLOv3", conv(4, 26, 512, 256, 1)),
+        # Source: He et al., Mask R-CNN.
+        Case("Mask R-CNN", conv(1, (200, 304), 256, 256)),
+        Case("Mask R-CNN", conv(100, 14, 256, 256)),
+        # Source: Howard et al., Searching for MobileNetV3.
+        Case("MobileNetV3", conv(64, 14, 184, 80, 1)),
+        Case("MobileNetV3", conv(64, 28, 120, 40, 1)),
+        # Source: Tan and Le, EfficientNetV2.
+        Case("EfficientNetV2-S", conv(16, 75, 48, 192, 3, 2)),
+        Case("EfficientNetV2-S", conv(16, 38, 256, 64, 1)),
+        # Source: Long et al., Fully Convolutional Networks for Semantic Segmentation.
+        Case("FCN", conv(1, 22, 512, 4096, 7, pad=0)),
+        # Source: van den Oord et al., WaveNet.
+        Case("WaveNet", conv(8, (1, 4000), 128, 256, (1, 3), dilation=4)),
+        Case("ResNet-50", conv(20, 14, 256, 1024, 1)),
+        Case("ResNet-50", conv(12, 28, 128, 128)),
+    ]
+    for rows in (1, 32, 300):
+        for m, l in ((24576, 3072), (3072, 24576)):
+            cases.append(Case("Gemma 7B", product(rows, m, l), True))
+    for rows in (12, 128, 600):
+        for m, l in ((2048, 7168), (7168, 2048)):
+            cases.append(Case("DeepSeek-V3", product(rows, m, l), True))
+    for m, l in ((4096, 1024), (1024, 4096), (3072, 1024)):
+        cases.append(Case("ViT-L", product(3152, m, l), True))
+    sizes = ((768, True), (1400, False), (1888, True), (2304, True), (4504, False), (7000, True))
+    cases += [Case("a third square", product(n, n, n), transposed) for n, transposed in sizes]
+    cases.append(Case("a gradient", product(1024, 4096, 3152), False))
+    cases.append(Case("tall", product(30000, 96, 384), True))
     return cases

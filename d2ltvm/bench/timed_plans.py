@@ -1,9 +1,9 @@
 """Kernels of `hopper.any_shape` that were timed, each by its plan, beside the library.
 
-They are in book/measurements/<device>/any_shape_plans.jsonl and any_shape_fitted.jsonl: first what
-they ran on, then a line for each case of `sets`. experiments/any_shape/probe.txt timed them, on
-2026-11-23. The constants of `hopper.any_model` were fitted to the second file, and held against the
-first one, which was measured afterwards.
+They are in book/measurements/<device>/any_shape_*.jsonl: first what they ran on, then a line for
+each case of `sets`. experiments/any_shape/probe.txt timed them, on 2026-11-23: `FIRST`, `BETWEEN` and
+`LAST`. The constants of `hopper.any_model` were fitted to all three on the H200, but for the cases
+of `sets.unseen`, which are in the last run alone.
 """
 
 import functools
@@ -20,13 +20,13 @@ from d2ltvm.hopper.planning import ConvPlan
 from d2ltvm.system import environment
 
 SMS = 132  # of the GPUs that they ran on
-TESTED, FITTED = "any_shape_plans.jsonl", "any_shape_fitted.jsonl"
+FIRST, BETWEEN, LAST = (f"any_shape_{run}.jsonl" for run in ("first", "between", "last"))
 BOXED = "old"  # the name of conv_nhwc in the file
 NAME = re.compile(
     r"(?P<swapped>sw )?(?P<consumers>\d)x(?P<per>\d)x(?P<columns>\d+) d(?P<depth>\d+) "
     r"b(?P<blocks_per_sm>\d) s(?P<splits>\d+)\+(?P<full>\d+) st(?P<stages>\d+) g(?P<group>\d+) "
     r"tiles\d+ r\d+ P(?P<pingpong>\d) m(?P<room>\d) l(?P<promotion>\d) w0 c(?P<cluster>\d) "
-    r"k(?P<bricks>[\d.]+) D(?P<distributed>\d)"
+    r"k(?P<bricks>[\d.]+) D(?P<distributed>\d)(?: A(?P<abreast>\d) Q(?P<parts>\d))?"
 )
 
 
@@ -65,15 +65,15 @@ def _titles() -> frozenset[str]:
 
 
 @functools.cache
-def timed_plans(file: str = TESTED, device: str = "nvidia-h200") -> tuple[TimedPlan, ...]:
+def timed_plans(file: str = LAST, device: str = "nvidia-h200") -> tuple[TimedPlan, ...]:
     """All of them, but for cases whose tensors have to be copied first: the copies are not timed.
 
     >>> found = timed_plans()
     >>> len({timed.case.title for timed in found})
-    201
+    245
 
     Args:
-        file: `TESTED` or `FITTED`.
+        file: `FIRST`, `BETWEEN` or `LAST`; an H100 has the last alone.
         device: a folder under book/measurements.
     """
     cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
@@ -96,7 +96,7 @@ def clusters(device: str = "nvidia-h200") -> dict[int, int]:
     >>> clusters()[2]
     66
     """
-    return {int(size): many for size, many in _lines(TESTED, device)[0]["clusters"].items()}
+    return {int(size): many for size, many in _lines(LAST, device)[0]["clusters"].items()}
 
 
 def _lines(file: str, device: str) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ def _plan(case: Case, name: str) -> Plan | ConvPlan | None:
     numbers: dict[str, Any] = {
         kind: given.pop(kind) not in (None, "0") for kind in ("swapped", "pingpong", "distributed")
     }
-    numbers |= {key: int(value) for key, value in given.items()}
+    numbers |= {key: int(value) for key, value in given.items() if value}
     return Plan(
         case.conv, SMS, **numbers, bricks=(n, y, x) if n else None,
         transposed=case.transposed is not False,

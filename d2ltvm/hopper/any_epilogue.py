@@ -27,16 +27,18 @@ __device__ int leave_parts(int tile, int parts) {
 
 
 @T.inline
-def channels_to_shared(acc, pair, tile, place, consumer, thread, m, plan):
-    """Put sums of 64 pixels by all channels into a consumer's tile, rounded: boxes of channels."""
+def channels_to_shared(acc, pair, tile, place, consumer, thread, m, h, plan):
+    """Put a part of the sums of 64 pixels into a consumer's tile, rounded: boxes of channels."""
     if thread % 128 == 0:
         T.ptx.cp.async_.bulk.wait_group.read(0)
     T.cuda.warpgroup_sync(consumer + 1)
     lane: T.let[T.int32] = thread % 32
     row: T.let[T.int32] = thread % 128 // 32 * 16 + lane % 16
-    for j in T.unroll(plan.columns // 16):
+    for j in T.unroll(plan.columns // plan.parts // 16):
         for q in T.unroll(4):
-            i: T.let[T.int32] = m * (plan.columns // 2) + j * 8 + q * 2
+            i: T.let[T.int32] = (
+                (m * plan.parts + h) * (plan.columns // plan.parts // 2) + j * 8 + q * 2
+            )
             T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[i + 1], acc[i])
         T.ptx["stmatrix.sync.aligned.m8n8.x4.shared.b16"](
             tile.ptr_to(
@@ -49,16 +51,18 @@ def channels_to_shared(acc, pair, tile, place, consumer, thread, m, plan):
 
 
 @T.inline
-def pixels_to_shared(acc, pair, tile, place, consumer, thread, m, plan):
-    """Put sums of 64 channels by all pixels into a consumer's tile, rounded and transposed."""
+def pixels_to_shared(acc, pair, tile, place, consumer, thread, m, h, plan):
+    """Put a part of the sums of 64 channels into a consumer's tile, rounded and transposed."""
     if thread % 128 == 0:
         T.ptx.cp.async_.bulk.wait_group.read(0)
     T.cuda.warpgroup_sync(consumer + 1)
     lane: T.let[T.int32] = thread % 32
     column: T.let[T.int32] = thread % 128 // 32 * 16 + lane // 8 % 2 * 8
-    for j in T.unroll(plan.columns // 16):
+    for j in T.unroll(plan.columns // plan.parts // 16):
         for q in T.unroll(4):
-            i: T.let[T.int32] = m * (plan.columns // 2) + j * 8 + q * 2
+            i: T.let[T.int32] = (
+                (m * plan.parts + h) * (plan.columns // plan.parts // 2) + j * 8 + q * 2
+            )
             T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[i + 1], acc[i])
         T.ptx["stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"](
             tile.ptr_to([place, 0, j * 16 + lane // 16 * 8 + lane % 8, column]),
@@ -76,7 +80,7 @@ def exchange_parts(acc, four, P, work, consumer, thread, plan):
             four[v] = acc[g * 4 + v]
         for v in T.vectorized(4):
             P[work.cut * plan.splits + work.part, consumer, g, thread % 128, v] = four[v]
-    source = T.meta_var(PARTS.replace("MANY", str(plan.cut * plan.cluster * plan.consumers)))
+    source = T.meta_var(PARTS.replace("MANY", str(plan.cut * plan.team * plan.consumers)))
     T.evaluate(T.cuda.func_call("publish_part", source_code=source, return_type="int32"))
     T.cuda.warpgroup_sync(consumer + 1)
     if thread % 128 == 0:
@@ -110,27 +114,20 @@ def exchange_parts(acc, four, P, work, consumer, thread, plan):
 
 
 @T.inline
-def exchange_in_cluster(acc, four, sums, written, work, consumer, thread, plan):
+def exchange_in_cluster(acc, four, sums, work, consumer, thread, plan):
     """The same where a tile's parts are a cluster: the sums stay in the blocks' shared memory.
 
-    Each consumer tells that of every block, its own too, that it has written. The arrival releases,
-    and the wait acquires, for the whole cluster. Each block begins to read at its own sums, so that
-    not all of them read one block's memory at the same time.
+    Behind a barrier of the cluster, which releases what was written before and acquires what is
+    read behind it, each block begins to read at its own sums, so that not all of them read one
+    block's memory at the same time. The producer comes to that barrier when it is done.
     """
     for g in T.unroll(plan.groups):
         for v in T.unroll(4):
             four[v] = acc[g * 4 + v]
         for v in T.vectorized(4):
             sums[consumer, g, thread % 128, v] = four[v]
-    T.cuda.warpgroup_sync(consumer + 1)
+    T.cuda.cluster_sync()
     place = T.alloc_local((1,), "uint32")
-    if thread % 128 < plan.splits:
-        T.ptx["mapa.shared::cluster.u32"](
-            place[0], T.cuda.cvta_generic_to_shared(written.ptr_to([consumer])),
-            T.Cast("uint32", thread % 128),
-        )  # fmt: skip
-        T.ptx["mbarrier.arrive.release.cluster.shared::cluster.b64"](place[0])
-    T.cuda.mbarrier_wait_acquire_cluster(written.ptr_to([consumer]), 0)
     for i in T.unroll(plan.span * 4):
         acc[i] = T.float32(0)
     for s in T.unroll(plan.splits):
@@ -265,28 +262,29 @@ def store_bricks(tile, y_map, work, place, consumer, m, plan):
 
 @T.inline
 def store_tile(acc, pair, tile, results, y_map, work, consumer, thread, plan):
-    """Store a tile: results go to shared memory, rounded, and from there by TMA."""
+    """Store a tile: results go to shared memory, rounded, and from there by TMA, part by part."""
     for m in T.unroll(plan.per):
-        place: T.let[T.int32] = consumer * plan.boxes + m % plan.boxes
-        if plan.swapped:
-            pixels_to_shared(acc, pair, tile, place, consumer, thread, m, plan)
-        else:
-            channels_to_shared(acc, pair, tile, place, consumer, thread, m, plan)
-        if thread % 128 == 0:
-            if plan.bricks is not None:
-                store_bricks(tile, y_map, work, place, consumer, m, plan)
-            elif plan.swapped:
-                c: T.let[T.int32] = work.channel + consumer * plan.own + m * 64
-                tma_store(
-                    results[work.pixel : work.pixel + plan.columns, c : c + 64],
-                    tile[place, 0, :, :],
-                )
+        for h in T.unroll(plan.parts):
+            place: T.let[T.int32] = consumer * plan.boxes + m % plan.boxes
+            if plan.swapped:
+                pixels_to_shared(acc, pair, tile, place, consumer, thread, m, h, plan)
             else:
-                b: T.let[T.int32] = work.pixel + consumer * plan.own + m * 64
-                for j in T.unroll(plan.columns // plan.box):
-                    c: T.let[T.int32] = work.channel + j * plan.box
-                    tma_store(results[b : b + 64, c : c + plan.box], tile[place, j, :, :])
-            T.ptx.cp.async_.bulk.commit_group()
+                channels_to_shared(acc, pair, tile, place, consumer, thread, m, h, plan)
+            if thread % 128 == 0:
+                first: T.let[T.int32] = consumer * plan.own + m * 64
+                width = T.meta_var(plan.columns // plan.parts)
+                if plan.bricks is not None:
+                    store_bricks(tile, y_map, work, place, consumer, m, plan)
+                elif plan.swapped:
+                    c: T.let[T.int32] = work.channel + first
+                    b: T.let[T.int32] = work.pixel + h * width
+                    tma_store(results[b : b + width, c : c + 64], tile[place, 0, :, :])
+                else:
+                    b: T.let[T.int32] = work.pixel + first
+                    for j in T.unroll(width // plan.box):
+                        c: T.let[T.int32] = work.channel + h * width + j * plan.box
+                        tma_store(results[b : b + 64, c : c + plan.box], tile[place, j, :, :])
+                T.ptx.cp.async_.bulk.commit_group()
 
 
 @T.inline

@@ -24,12 +24,12 @@ def bring(tile, box, barrier, plan):
 
 
 @T.inline
-def share(tile, box, barrier, plan):
-    """The same for all blocks of a cluster, whose barriers are told."""
-    if plan.cluster > 1:
+def share(tile, box, barrier, mask, many, plan):
+    """The same for `many` blocks of a cluster, those in the mask, whose barriers are told."""
+    if many > 1:
         Tx.copy_async(
             tile, box, dispatch="tma_explicit", mbar=barrier, oob="zero",
-            tensormap_l2_promotion=plan.promotion, cta_mask=2**plan.cluster - 1,
+            tensormap_l2_promotion=plan.promotion, cta_mask=mask,
         )  # fmt: skip
     else:
         bring(tile, box, barrier, plan)
@@ -79,11 +79,14 @@ class Work:
 
 @T.inline
 def locate(work, item, rank, plan):
-    """Write down what an item is. Tiles below each other, in groups, share channels in L2."""
+    """Write down what an item is. Tiles below each other, in groups, share channels in L2.
+
+    The blocks of a cluster have a tile each: `cluster` of them below each other, `abreast` times.
+    """
     over: T.let[T.int32] = T.max(item - plan.full, 0)
     cut: T.let[T.int32] = over // plan.splits
     work.part = over % plan.splits
-    work.cut = cut * plan.cluster + rank  # each block of a cluster has a tile of its own
+    work.cut = cut * plan.team + rank
     index: T.let[T.int32] = T.min(item, plan.full) + cut
     if plan.splits > 1:
         if item < plan.full:
@@ -98,7 +101,7 @@ def locate(work, item, rank, plan):
     start: T.let[T.int32] = index // (plan.group * plan.across) * plan.group
     many: T.let[T.int32] = T.min(plan.group, plan.down - start)
     rest: T.let[T.int32] = index % (plan.group * plan.across)
-    place: T.let[T.int32] = (start + rest % many) * plan.cluster + rank
+    place: T.let[T.int32] = (start + rest % many) * plan.cluster + rank % plan.cluster
     work.pixel = place * plan.pixels
     if plan.bricks is not None:
         work.image = place // (plan.places[1] * plan.places[2]) * plan.bricks[0]
@@ -108,33 +111,43 @@ def locate(work, item, rank, plan):
         work.image = work.pixel // (plan.conv.out[0] * plan.conv.out[1])
         work.row = work.pixel // plan.conv.out[1] % plan.conv.out[0]
         work.column = work.pixel % plan.conv.out[1]
-    work.channel = rest // many * plan.channels
+    work.channel = (rest // many * plan.abreast + rank // plan.cluster) * plan.channels
 
 
 @T.inline
-def hand_back(ring, thread, stage, plan):
-    """Tell the producers of all blocks of the cluster, which write there, that a slot is free."""
-    if plan.cluster > 1:
-        if thread % 128 < plan.cluster:
-            ring.empty.arrive(stage, remote=thread % 128)
+def hand_back(ring, thread, stage, rank, plan):
+    """Tell the producers that write there, of blocks below or beside this one: a slot is free."""
+    if plan.team > 1:
+        if thread % 128 < plan.cluster + plan.abreast - 1:
+            t: T.let[T.int32] = thread % 128
+            other: T.let[T.int32] = t - plan.cluster  # beside, the block itself left out
+            ring.empty.arrive(
+                stage,
+                remote=T.if_then_else(
+                    t < plan.cluster,
+                    rank // plan.cluster * plan.cluster + t,
+                    rank % plan.cluster
+                    + (other + T.Cast("int32", other >= rank // plan.cluster)) * plan.cluster,
+                ),
+            )
     else:
         if thread % 128 == 0:
             ring.empty.arrive(stage)
 
 
 @T.inline
-def release_slot(ring, thread, last, r, plan):
+def release_slot(ring, thread, last, r, rank, plan):
     """Wait for all products but those just begun; release the slot before."""
     T.ptx.wgmma.wait_group.sync.aligned(1)
     if r > 0:
-        hand_back(ring, thread, last, plan)
+        hand_back(ring, thread, last, rank, plan)
 
 
 @T.inline
-def release_last_slot(ring, thread, last, plan):
+def release_last_slot(ring, thread, last, rank, plan):
     """Wait for the last products, and release their slot."""
     T.ptx.wgmma.wait_group.sync.aligned(0)
-    hand_back(ring, thread, last, plan)
+    hand_back(ring, thread, last, rank, plan)
 
 
 @T.inline

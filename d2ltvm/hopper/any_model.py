@@ -5,35 +5,37 @@ import itertools
 import math
 
 from d2ltvm.hopper.any_conv import Conv
-from d2ltvm.hopper.any_plan import Plan
+from d2ltvm.hopper.any_plan import PAIR, Plan
 from d2ltvm.hopper.planning import ConvPlan, plan_conv
 
 # What a plan's time is estimated by, in cycles of an SM: fitted to kernels of `any_shape` that were
-# measured on one H200 (`bench.timed_plans`).
+# measured on one H200 in three runs (`bench.timed_plans`).
 CLOCK = 1.755e9  # cycles a second
-MEMORY = 3.86e12  # bytes a second that all SMs read and write
-KEPT = 23.5e6  # bytes that L2 still has from the run before
-FROM_L2 = 8.1e12  # bytes a second of these
-MIX = 0.28  # of the shorter one of computing and moving
-LAUNCH = 2130.0  # before the first product of a kernel, and behind the last
-PRODUCT = 1.21  # of the cycles that TensorCores need for a product
-OPERANDS = 1.49  # of those in which shared memory gives its operands
+MEMORY = 3.9e12  # bytes a second that all SMs read and write
+MEMORY_OF_SM = 31.8e9  # that one SM reads and writes
+KEPT = 23.3e6  # bytes that L2 still has from the run before
+FROM_L2 = 7.82e12  # bytes a second of these
+MIX = 0.327  # of the shorter one of computing and moving
+MIX_OF_FOUR = 0.437  # of that, where four blocks share images
+LAUNCH = 2560.0  # before the first product of a kernel, and behind the last
+PRODUCT = 1.23  # of the cycles that TensorCores need for a product
+OPERANDS = 1.52  # of those in which shared memory gives its operands
 SOLO = 1.14  # the same again, of one warpgroup without another one beside it
-LINE = 1.03  # of a line of 128 bytes that TMA brings
-PIXEL = 3.1  # of images, in its im2col mode or as a box
-WINDOW = 4.13  # of windows, which overlap
-HALF = 0.545  # of a line of 64 bytes or less
-ODD = 3.55  # where lines do not begin at 128 bytes
-TURN = 29.9  # of a slot: barriers
-TURN_IN_PAIR = 89.3  # the same again, where two blocks wait for each other
-TURN_ALONE = 29.5  # the same again, of one consumer while the other one stores
+LINE = 0.975  # of a line of 128 bytes that TMA brings
+PIXEL = 3.14  # of images, in its im2col mode or as a box
+WINDOW = 4.69  # of windows, which overlap
+HALF = 0.569  # of a line of 64 bytes or less
+ODD = 3.73  # where lines do not begin at 128 bytes
+TURN = 29.8  # of a slot: barriers
+TURN_IN_PAIR = 84.7  # the same again, where blocks wait for each other
+TURN_ALONE = 30.0  # the same again, of one consumer while the other one stores
 EPILOGUE = 22.3  # of 8 columns of 64 rows, behind a fixed part
-EPILOGUE_FIXED = 825.0
-EXCHANGE = 4010.0  # between blocks that have parts of a tile
-PARTIAL = 38.0  # bytes of sums a cycle, both ways
-MEETING = 726.0  # the same where the blocks are a cluster
-MEETING_PARTIAL = 36.8
-BESIDE = 1.28  # of two blocks on an SM
+EPILOGUE_FIXED = 275.0
+EXCHANGE = 3140.0  # between blocks that have parts of a tile
+PARTIAL = 34.6  # bytes of sums a cycle, both ways
+MEETING = 668.0  # the same where the blocks are a cluster
+MEETING_PARTIAL = 33.2
+BESIDE = 1.27  # of two blocks on an SM
 
 LAUNCH_SECONDS = LAUNCH / CLOCK
 
@@ -54,7 +56,7 @@ def line_cycles(plan: Plan) -> float:
     elif plan.conv.is_product and plan.conv.ic % 64:
         pixel *= ODD
     weight = short * LINE * (ODD if plan.weights[2] % 64 and not plan.windows else 1.0)
-    return plan.pixels * pixel + plan.channels / plan.cluster * weight
+    return plan.pixels / plan.abreast * pixel + plan.channels / plan.cluster * weight
 
 
 def estimate(plan: Plan) -> float:
@@ -67,7 +69,7 @@ def estimate(plan: Plan) -> float:
     lanes = plan.lanes
     beside = plan.blocks_per_sm if plan.blocks > plan.sms else 1
     round_ = max(product_cycles(plan), line_cycles(plan)) * (BESIDE * beside if beside > 1 else 1)
-    round_ += TURN + (TURN_IN_PAIR if plan.cluster > 1 else 0)
+    round_ += TURN + (TURN_IN_PAIR if plan.team > 1 else 0)
     epilogue = EPILOGUE_FIXED + EPILOGUE * plan.groups * plan.together
     whole = plan.rounds * round_ + epilogue
     full = plan.tiles - plan.cut
@@ -82,17 +84,20 @@ def estimate(plan: Plan) -> float:
         if 0 < full % lanes <= lanes - plan.cut * plan.splits:
             # Behind a last wave of whole tiles that is not full, parts begin on the SMs left.
             cycles -= min(whole, turns * part)
-    return together(cycles / CLOCK, seconds_of(plan.conv.nbytes))
+    moving = seconds_of(plan.conv.nbytes, min(plan.blocks, plan.sms))
+    return together(cycles / CLOCK, moving, MIX * (MIX_OF_FOUR if plan.abreast > PAIR else 1))
 
 
-def seconds_of(nbytes: int) -> float:
+def seconds_of(nbytes: int, sms: int) -> float:
     """That memory takes for what a kernel must move, and L2 for what it still has of that."""
-    return max(0, nbytes - KEPT) / MEMORY + min(nbytes, KEPT) / FROM_L2
+    new = max(0, nbytes - KEPT)
+    all_of_them = new / MEMORY + min(nbytes, KEPT) / FROM_L2
+    return max(all_of_them, new / (sms * MEMORY_OF_SM))
 
 
-def together(computing: float, moving: float) -> float:
+def together(computing: float, moving: float, mix: float = MIX) -> float:
     """Seconds of both, which overlap, though not wholly, and of the launch."""
-    return LAUNCH / CLOCK + max(computing, moving) + MIX * min(computing, moving)
+    return LAUNCH / CLOCK + max(computing, moving) + mix * min(computing, moving)
 
 
 def boxed(conv: Conv, sms: int) -> ConvPlan | None:
@@ -132,4 +137,4 @@ def estimate_boxed(plan: ConvPlan) -> float:
     cycles = rounds * plan.chunks * round_ + math.ceil(plan.tiles / plan.blocks) * epilogue
     pixels = shape.batch * shape.o**2
     moved = pixels * (shape.ic + shape.oc) + shape.k**2 * shape.ic * shape.oc
-    return together(cycles / CLOCK, seconds_of(2 * moved))
+    return together(cycles / CLOCK, seconds_of(2 * moved, plan.blocks))

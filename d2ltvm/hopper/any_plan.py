@@ -7,7 +7,13 @@ from d2ltvm.hopper.any_conv import Conv, Windows
 from d2ltvm.hopper.planning import SHARED
 from d2ltvm.layouts import Walk
 
+# Multiprocessors lie in pairs, so that a cluster of two finds a place on any two of them. Of larger
+# clusters fewer fit, and the rest run as a wave of their own.
+PAIR = 2
 LARGEST_CLUSTER = 8  # blocks, on every GPU that has clusters
+# Clusters of so many blocks, each with an SM to itself, that an H100 and an H200 run at once: the
+# driver said so (cuOccupancyMaxActiveClusters; `bench.timed_plans.clusters`).
+AT_ONCE = {3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
 REGISTERS = 65536  # of an SM
 BESIDE_SUMS = 40  # registers of a thread, read off kernels with an epilogue
 
@@ -43,6 +49,9 @@ class Plan:
         room: times 64 rows of results that a consumer has shared memory for.
         promotion: what L2 fetches for a line: 0 to 3, for 32, 64, 128 or 256 bytes at least.
         cluster: blocks that share weights: each fetches a part of them for all.
+        abreast: blocks that share images, likewise, side by side along channels; of products. With
+            both, a cluster has `team` blocks.
+        parts: in which a consumer's results go through shared memory, one after the other.
         bricks: images, rows and columns of a tile whose pixels are a box; else they are one behind
             the other, along rows. On an H200, 64 pairs of kernels that differ in this alone took
             the same time within 0.3% on average (experiments/any_shape).
@@ -76,6 +85,8 @@ class Plan:
     cluster: int = 1
     bricks: tuple[int, int, int] | None = None
     distributed: bool = False
+    abreast: int = 1
+    parts: int = 1
 
     together = property(lambda self: 1 if self.pingpong else self.consumers)
     own = property(lambda self: 0 if self.pingpong else 64 * self.per)
@@ -83,21 +94,27 @@ class Plan:
     pixels = property(lambda self: self.columns if self.swapped else self.rows)
     channels = property(lambda self: self.rows if self.swapped else self.columns)
     down = property(lambda self: math.ceil(math.prod(self.places) / self.cluster))
-    across = property(lambda self: math.ceil(self.conv.oc / self.channels))
+    across = property(lambda self: math.ceil(self.conv.oc / self.channels / self.abreast))
     tiles = property(lambda self: self.down * self.across)
     chunks = property(lambda self: math.ceil(self.conv.ic / self.depth))
     rounds = property(lambda self: self.conv.taps * self.chunks)
     cut = property(lambda self: self.tiles - self.full if self.splits > 1 else 0)
     items = property(lambda self: self.tiles + self.cut * (self.splits - 1))
-    lanes = property(lambda self: self.sms * self.blocks_per_sm // self.cluster)
-    blocks = property(lambda self: min(self.lanes, self.items) * self.cluster)
+    team = property(lambda self: self.cluster * self.abreast)  # blocks of a cluster that share
+    blocks = property(lambda self: min(self.lanes, self.items) * self.team)
     groups = property(lambda self: self.per * self.columns // 8)
     span = property(lambda self: math.ceil(self.groups / self.splits))
     slot = property(lambda self: (self.rows + self.columns) * self.depth * 2)
     meet = property(lambda self: self.cut > 0 and not self.distributed)  # parts, in a tensor
-    launched = property(lambda self: self.splits if self.distributed else self.cluster)
-    partials = property(lambda self: (max(1, self.cut * self.cluster * self.splits), self.consumers,
+    launched = property(lambda self: self.splits if self.distributed else self.team)
+    partials = property(lambda self: (max(1, self.cut * self.team * self.splits), self.consumers,
                                       self.groups, 128, 4))  # fmt: skip
+
+    @property
+    def lanes(self) -> int:
+        """Blocks, or clusters of blocks that share, that run at once."""
+        many = self.sms * self.blocks_per_sm // self.team
+        return min(many, AT_ONCE.get(self.team, many) * self.blocks_per_sm)
 
     @property
     def dtype(self) -> str:
@@ -159,7 +176,7 @@ class Plan:
         """Bytes of shared memory that results go through."""
         if self.all_cut or self.direct:
             return 0
-        return self.consumers * self.boxes * 64 * self.columns * 2
+        return self.consumers * self.boxes * 64 * self.columns // self.parts * 2
 
     @property
     def meeting(self) -> tuple[int, int, int, int]:
@@ -208,10 +225,15 @@ class Plan:
 
 
 def with_stages(plan: Plan) -> Plan:
-    """The plan with as many slots as fit, up to twelve, and room for whole tiles of results."""
+    """The plan with as many slots as fit, up to twelve, and room for whole tiles of results.
 
-    def fitted(room: int) -> Plan:
-        own = replace(plan, room=room)
+    Where that leaves three slots of 48 KB, results go through shared memory in two parts: with a
+    fourth slot, products of 3000 and 5000 whose blocks share weights were 1.04 times as fast on an
+    H200.
+    """
+
+    def fitted(room: int, parts: int = 1) -> Plan:
+        own = replace(plan, room=room, parts=max(parts, plan.parts))
         left = (
             SHARED // plan.blocks_per_sm
             - 2048 * plan.blocks_per_sm
@@ -221,7 +243,11 @@ def with_stages(plan: Plan) -> Plan:
         return replace(own, stages=min(12, left // plan.slot), group=group_of(plan))
 
     whole = fitted(plan.per if plan.pingpong or plan.bricks else 1)
-    return whole if whole.stages >= 4 else fitted(1)
+    found = whole if whole.stages >= 4 else fitted(1)
+    halves = plan.columns % (2 * (16 if plan.swapped else plan.box)) == 0
+    if found.stages >= 4 or not found.staged or not halves or plan.bricks or plan.residual:
+        return found
+    return fitted(1, 2)
 
 
 def group_of(plan: Plan) -> int:
@@ -247,10 +273,28 @@ def check(given: Plan) -> None:
             f"pingpong is {given.pingpong}; expected False with consumers = {given.consumers} and "
             f"splits = {given.splits}"
         )
-    if given.cluster > min(LARGEST_CLUSTER, given.sms * given.blocks_per_sm):
+    if given.team > min(LARGEST_CLUSTER, given.sms * given.blocks_per_sm):
         raise ValueError(
-            f"cluster is {given.cluster}; expected at most {LARGEST_CLUSTER}, and at most "
-            f"sms = {given.sms}"
+            f"cluster is {given.cluster} and abreast {given.abreast}; expected together at most "
+            f"{LARGEST_CLUSTER} blocks, and at most sms = {given.sms}"
+        )
+    if given.abreast > 1 and (
+        not given.conv.is_product or given.bricks or given.pixels % (8 * given.abreast)
+    ):
+        raise ValueError(
+            f"abreast is {given.abreast}; expected 1 but for products, with tiles of a multiple of "
+            f"8 rows for each block, not of {given.pixels}"
+        )
+    if given.team > PAIR and given.splits > 1:
+        raise ValueError(
+            f"splits is {given.splits}; expected 1 with clusters of {given.team} blocks: parts of "
+            "a tile wait for each other, so that all have to run at once"
+        )
+    boxes = given.columns // (16 if given.swapped else given.box)
+    if boxes % given.parts or (given.parts > 1 and (given.bricks or given.residual)):
+        raise ValueError(
+            f"parts is {given.parts}; expected a divisor of {boxes}, and 1 with bricks = "
+            f"{given.bricks} or residual = {given.residual}"
         )
     # Each block of a cluster fetches whole boxes: rows of 8 channels, or columns of 64.
     part = given.cluster * (8 if given.transposed else 64)
@@ -265,12 +309,12 @@ def check(given: Plan) -> None:
         )
     if given.distributed and (
         not 1 < given.splits <= LARGEST_CLUSTER
-        or (given.full, given.cluster, given.pingpong) != (0, 1, False)
+        or (given.full, given.team, given.pingpong) != (0, 1, False)
         or given.items > given.lanes
     ):
         raise ValueError(
             f"distributed is {given.distributed}; expected False with splits = {given.splits}, "
-            f"full = {given.full}, cluster = {given.cluster}, pingpong = {given.pingpong}: "
+            f"full = {given.full}, a team of {given.team}, pingpong = {given.pingpong}: "
             f"a tile's parts are a cluster of up to {LARGEST_CLUSTER} blocks, each with one of "
             f"{given.items} parts on {given.lanes} SMs"
         )
@@ -279,8 +323,8 @@ def check(given: Plan) -> None:
             f"splits is {given.splits}; expected 1 to {given.rounds}, as many as rounds: a part "
             "without one would have no sums"
         )
-    if given.splits > given.blocks // given.cluster:
+    if given.splits > given.blocks // given.team:
         raise ValueError(
-            f"splits is {given.splits}; expected 1 to {given.blocks // given.cluster}, as many as "
+            f"splits is {given.splits}; expected 1 to {given.blocks // given.team}, as many as "
             "blocks, or clusters, which wait for each other"
         )

@@ -1,10 +1,9 @@
 """A convolution of any shape, and a product of any sizes, for Hopper.
 
 Everything here is right under emulation, and was on an H200: pixels in TMA's im2col mode, windows,
-swapped operands, matrices that are not transposed, sums that are cut, and results that are stored
-from registers; and, in the layers of ResNet-50, bias, residual, ReLU and float32 results, consumers
-that take tiles in turns, clusters and bricks. The planner does not choose the last three by itself,
-since its model was fitted to kernels without them.
+swapped operands, matrices that are not transposed, sums that are cut, clusters that share weights
+or images or in which parts of a sum meet, consumers that take tiles in turns, bias, residual, ReLU
+and float32 results, and results that are stored from registers.
 """
 
 from typing import Any
@@ -24,7 +23,6 @@ from d2ltvm.hopper.any_epilogue import (
 )
 from d2ltvm.hopper.any_mainloop import (
     Work,
-    bring,
     descriptors_of,
     locate,
     multiply_any,
@@ -72,7 +70,11 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         raise ValueError("bias is False; expected True with a residual: zeros, if there is none")
     ic, oc, (oh, ow), (_, kw) = conv.ic, conv.oc, conv.out, conv.kernel
     (ph, pw), (sh, sw), (dh, dw) = conv.pad, conv.stride, conv.dilation
-    stages, depth, chunks, pixels = plan.stages, plan.depth, plan.chunks, plan.pixels
+    stages, depth, chunks = plan.stages, plan.depth, plan.chunks
+    # Of a tile, what a block fetches itself; and which blocks of its cluster that is for.
+    own_pixels, own_channels = plan.pixels // plan.abreast, plan.channels // plan.cluster
+    below = 2**plan.cluster - 1
+    beside = sum(1 << plan.cluster * k for k in range(plan.abreast))
     walk = plan.walk
     threads = 128 * (plan.consumers + 1)
     sA_shape: tuple[int, ...] = (stages, plan.rows, depth)
@@ -84,9 +86,9 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
             sB_shape = (stages, plan.columns // 64, depth, 64)
     staged: tuple[int, ...]
     if plan.swapped:
-        staged = (plan.consumers * plan.boxes, 1, plan.columns, 64)
+        staged = (plan.consumers * plan.boxes, 1, plan.columns // plan.parts, 64)
     else:
-        staged = (plan.consumers * plan.boxes, plan.columns // plan.box, 64, plan.box)
+        staged = (plan.consumers * plan.boxes, plan.columns // plan.box // plan.parts, 64, plan.box)
     waits = plan.residual and plan.staged > 0  # for a residual, which TMA brings
 
     @T.inline
@@ -114,7 +116,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         T.attr({"tirx.launch_bounds_min_blocks_per_sm": plan.blocks_per_sm})
         block = T.cta_id([plan.blocks])
         inside = T.meta_var(0 if plan.launched == 1 else T.cta_id_in_cluster([plan.launched]))
-        rank = T.meta_var(0 if plan.cluster == 1 else inside)
+        rank = T.meta_var(0 if plan.team == 1 else inside)
         warpgroup = T.warpgroup_id([plan.consumers + 1])  # 0 is the producer
         thread = T.thread_id([threads])
 
@@ -128,7 +130,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
             full="tma",
             empty="mbar",
             init_full=1,
-            init_empty=plan.together * plan.cluster,
+            init_empty=plan.together * (plan.cluster + plan.abreast - 1),
         )
         arrived = TMABar(pool, plan.consumers)
         if waits:
@@ -137,9 +139,6 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         if plan.pingpong:
             multiplied.init(1)
         sums = pool.alloc(plan.meeting, "float32", align=16)  # of parts that meet in a cluster
-        written = MBarrier(pool, plan.consumers)
-        if plan.distributed:
-            written.init(plan.splits)
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
         if plan.launched > 1:
@@ -150,7 +149,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
 
         work = Work()
         slot = PipelineState(stages, 0)
-        item: T.int32 = block // plan.cluster
+        item: T.int32 = block // plan.team
         if warpgroup == 0:
             if thread == 0:
                 while item < plan.items:
@@ -166,10 +165,13 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                         ring.full.arrive(slot.stage, plan.slot)
                         target = T.meta_var(sB if plan.swapped else sA)
                         if conv.is_product:
-                            bring(
-                                target[slot.stage, :, :],
-                                rows[work.pixel : work.pixel + pixels, z : z + depth],
+                            p: T.let[T.int32] = rank // plan.cluster * own_pixels
+                            share(
+                                target[slot.stage, p : p + own_pixels, :],
+                                rows[work.pixel + p : work.pixel + p + own_pixels, z : z + depth],
                                 ring.full.ptr_to([slot.stage]),
+                                T.Cast("uint16", beside << (rank % plan.cluster)),
+                                plan.abreast,
                                 plan,
                             )
                         elif plan.bricks is not None:
@@ -187,30 +189,33 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                             )  # fmt: skip
                         weights = T.meta_var(sA if plan.swapped else sB)
                         if plan.transposed:
-                            first: T.let[T.int32] = rank * (plan.channels // plan.cluster)
+                            first: T.let[T.int32] = rank % plan.cluster * own_channels
                             share(
-                                weights[
-                                    slot.stage, first : first + plan.channels // plan.cluster, :
-                                ],
+                                weights[slot.stage, first : first + own_channels, :],
                                 lines[
-                                    line + first : line + first + plan.channels // plan.cluster,
-                                    z : z + depth,
+                                    line + first : line + first + own_channels, z : z + depth
                                 ],
                                 ring.full.ptr_to([slot.stage]),
+                                T.Cast("uint16", below << (rank // plan.cluster * plan.cluster)),
+                                plan.cluster,
                                 plan,
                             )  # fmt: skip
                         else:
-                            for i in T.unroll(plan.channels // 64 // plan.cluster):
-                                j: T.let[T.int32] = rank * (plan.channels // 64 // plan.cluster) + i
+                            for i in T.unroll(own_channels // 64):
+                                j: T.let[T.int32] = rank % plan.cluster * (own_channels // 64) + i
                                 c: T.let[T.int32] = work.channel + j * 64
                                 share(
                                     weights[slot.stage, j, :, :],
                                     lines[z : z + depth, c : c + 64],
                                     ring.full.ptr_to([slot.stage]),
+                                    T.Cast(
+                                        "uint16", below << (rank // plan.cluster * plan.cluster)
+                                    ),
+                                    plan.cluster,
                                     plan,
                                 )
                         slot.advance()
-                    item = item + plan.blocks // plan.cluster
+                    item = item + plan.blocks // plan.team
         else:
             consumer: T.let[T.int32] = warpgroup - 1
             acc = T.alloc_local((plan.per * plan.columns // 2,), "float32")
@@ -222,7 +227,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
             turn: T.int32 = 0
             now: T.int32 = 0
             if plan.pingpong:
-                item = (block + consumer * plan.blocks) // plan.cluster
+                item = (block + consumer * plan.blocks) // plan.team
                 if consumer == 1:
                     skip(slot, plan.rounds)
             while item < plan.items:
@@ -236,19 +241,17 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                 for r in T.serial(work.end - work.first):
                     ring.full.wait(slot.stage, slot.phase)
                     multiply_any(acc, matrices, slot.stage, r, plan)
-                    release_slot(ring, thread, last, r, plan)
+                    release_slot(ring, thread, last, r, rank, plan)
                     last = slot.stage
                     slot.advance()
                 if plan.pingpong:  # noqa: SIM102
                     if thread % 128 == 0:
                         multiplied.arrive(consumer)
-                release_last_slot(ring, thread, last, plan)
+                release_last_slot(ring, thread, last, rank, plan)
                 if plan.cut > 0:  # noqa: SIM102
                     if item >= plan.full:
                         if plan.distributed:
-                            exchange_in_cluster(
-                                acc, four, sums, written, work, consumer, thread, plan
-                            )
+                            exchange_in_cluster(acc, four, sums, work, consumer, thread, plan)
                         else:
                             exchange_parts(acc, four, P, work, consumer, thread, plan)
                         finish(
@@ -277,9 +280,9 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                             store_tile(acc, pair, sY, results, y_map, work, consumer, thread, plan)
                 if plan.pingpong:
                     skip(slot, plan.rounds)
-                    item = item + 2 * plan.blocks // plan.cluster
+                    item = item + 2 * plan.blocks // plan.team
                 else:
-                    item = item + plan.blocks // plan.cluster
+                    item = item + plan.blocks // plan.team
             if thread % 128 == 0:
                 T.ptx.cp.async_.bulk.wait_group(0)
         if plan.launched > 1:  # a block must not end while another one uses its memory

@@ -8,7 +8,7 @@ from typing import Any
 
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_model import estimate, line_cycles, product_cycles
-from d2ltvm.hopper.any_plan import Plan, check, fits, with_stages
+from d2ltvm.hopper.any_plan import PAIR, Plan, check, fits, with_stages
 from d2ltvm.hopper.planning import check_sms
 
 # Tiles that are tried: consumers, times 64 rows of each, columns.
@@ -22,14 +22,17 @@ CHANNELS_BY_PIXELS = (
     (1, 1, 128), (1, 1, 64), (1, 1, 32), (1, 1, 16),
 )  # fmt: skip
 
-# Multiprocessors lie in pairs, so that a cluster of two finds a place on any two of them. Of larger
-# clusters fewer fit, and the rest would run as a wave of their own.
-PAIR = 2
+# Blocks that share weights, and blocks that share images.
+TEAMS = ((PAIR, 1), (1, PAIR), (2, 2), (1, 4))
+WAVES_TO_FILL = 3
 MOST_WAVES = 12  # behind which an idle part of the last one hardly counts
 
 
 def tiles_to_try(conv: Conv, sms: int, **options: Any) -> list[Plan]:
-    """Plans of uncut tiles that fit, and that a convolution is not much smaller than."""
+    """Plans of uncut tiles that fit, and that a convolution is not much smaller than.
+
+    Beside the tiles above there are some as wide as to fill one to three waves of tiles.
+    """
     depths = [64]
     if options.get("transposed", True):
         if conv.ic <= 16:
@@ -42,6 +45,7 @@ def tiles_to_try(conv: Conv, sms: int, **options: Any) -> list[Plan]:
         for kind in tiles
         for pingpong in ((False, True) if kind[0] == 2 else (False,))
     ]
+    kinds += [(swapped, 2, 1, columns, False) for swapped, columns in filling(conv, sms)]
     found = []
     for (swapped, consumers, per, columns, pingpong), depth in itertools.product(kinds, depths):
         plan = Plan(
@@ -57,6 +61,22 @@ def tiles_to_try(conv: Conv, sms: int, **options: Any) -> list[Plan]:
     return found
 
 
+def filling(conv: Conv, sms: int) -> list[tuple[bool, int]]:
+    """Whether operands are swapped, and columns with which tiles just fill some waves."""
+    found = []
+    for swapped, long, short in ((False, conv.pixels, conv.oc), (True, conv.oc, conv.pixels)):
+        known = {
+            columns for _, _, columns in (CHANNELS_BY_PIXELS if swapped else PIXELS_BY_CHANNELS)
+        }
+        for waves in range(1, WAVES_TO_FILL + 1):
+            if across := waves * sms // math.ceil(long / 128):
+                columns = math.ceil(short / across / 16) * 16
+                if 64 < columns < 256 and columns not in known:
+                    known.add(columns)
+                    found.append((swapped, columns))
+    return found
+
+
 def candidates(conv: Conv, sms: int, **options: Any) -> list[Plan]:
     """Plans that are worth a thought: tiles, shared by a cluster or not, with sums cut or not.
 
@@ -66,28 +86,41 @@ def candidates(conv: Conv, sms: int, **options: Any) -> list[Plan]:
     for base in tiles_to_try(conv, sms, **options):
         if base.pingpong and base.tiles <= sms:
             continue
-        found += [base, *sharing(base), *cuts(base), *in_pairs(base)]
-        for shared in sharing(base):
-            found += cuts(shared)
+        shared = sharing(base)
+        found += [base, *shared, *in_pairs(base)]
+        for plan in (base, *shared):
+            found += cuts(plan)
         if base.consumers == 1 and not base.windows and base.tiles > sms and not base.pingpong:
             found.append(with_stages(replace(base, blocks_per_sm=2)))
     return [plan for plan in found if plan.stages >= 2 and fits(plan)]
 
 
 def sharing(base: Plan) -> list[Plan]:
-    """The plan with weights shared by two blocks, where fetching takes longer than computing."""
-    each = base.channels // 2
-    whole = each >= 32 if base.transposed else each % 64 == 0
-    if base.sms < 2 or not whole or line_cycles(base) <= product_cycles(base):
-        return []
-    return [with_stages(replace(base, cluster=PAIR))]
+    """The plan with weights, or images of a product, or both, shared by the blocks of a cluster.
+
+    It may gain where fetching takes longer than computing, or where all of the time goes into
+    fetching weights that no other tile has.
+    """
+    found = []
+    few = base.conv.is_product and base.down == 1 and not base.pingpong
+    for cluster, abreast in TEAMS:
+        if cluster * abreast > base.sms or cluster > base.down or abreast > base.across:
+            continue
+        plan = replace(base, cluster=cluster, abreast=abreast)
+        each = plan.channels // cluster
+        whole = each >= 32 if base.transposed else each % 64 == 0
+        whole &= abreast == 1 or (base.conv.is_product and base.pixels % (8 * abreast) == 0)
+        before = base if plan.team == PAIR else replace(base, cluster=cluster)
+        if whole and (few or line_cycles(before) > product_cycles(base)):
+            found.append(with_stages(plan))
+    return found
 
 
 def cuts(base: Plan) -> list[Plan]:
     """The plan with sums cut of tiles that would leave multiprocessors idle in the last wave."""
     full = base.tiles // base.lanes * base.lanes
     rest = base.tiles - full
-    if base.pingpong or not rest or full > MOST_WAVES * base.lanes:
+    if base.pingpong or base.team > PAIR or not rest or full > MOST_WAVES * base.lanes:
         return []
     most = min(64, base.rounds // (2 if not full else 4), base.lanes // rest)
     parts = set() if full else set(range(2, min(most, 16) + 1))

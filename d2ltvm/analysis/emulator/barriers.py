@@ -53,12 +53,20 @@ class Barriers(Threads):
         self._sync(self.shared.cluster, self.shared.order.syncs, "the whole cluster")
 
     def _sync(self, blocks: list[Shared], told: list[Known], what: str) -> None:
-        """Wait until all warpgroups of blocks have synchronized as often as this one."""
+        """Wait until all warpgroups of blocks have synchronized as often as this one.
+
+        A cluster does not wait for threads that have ended (PTX, barrier.cluster).
+        """
         self.shared.synced[self.number] = mine = self.shared.synced.get(self.number, 0) + 1
         everyone = range(self.many)
         here = told[mine % 2]  # the next time may begin before all have gone on from this one
         np.maximum(here, self.lanes.tell(ALL), out=here)
-        self._wait(lambda: all(b.synced.get(k, 0) >= mine for b in blocks for k in everyone), what)
+        cluster = blocks is self.shared.cluster
+
+        def here_or_gone(b: Shared, k: int) -> bool:
+            return b.synced.get(k, 0) >= mine or (cluster and k in b.gone)
+
+        self._wait(lambda: all(here_or_gone(b, k) for b in blocks for k in everyone), what)
         self.lanes.learn(ALL, here)
 
     def _warpgroup_sync(self, number: Node) -> None:

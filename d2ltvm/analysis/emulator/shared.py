@@ -164,6 +164,7 @@ class Shared:
         self.maps, self.arrays = maps, arrays
         self.barriers: dict[int, Barrier] = {}  # by their bytes
         self.synced: dict[int, int] = {}
+        self.gone: set[int] = set()  # warpgroups that have ended
         self.cluster: list[Shared] = [self]  # of the blocks of its cluster, in their order
         self.lanes: list[Lanes] = []  # of its warpgroups
         self.named: dict[int, Lanes] = {}  # who has used a named barrier

@@ -95,7 +95,7 @@ def _run_together(
     ]
     faults = [shared.order.faults for shared in shares]
     try:
-        turns.run([functools.partial(group.run, program.function.body) for group in groups])
+        turns.run([functools.partial(_run, group, program) for group in groups])
         left = sum(len(s.copies) for s in shares) + sum(group.left() for group in groups)
         if left:
             raise SynchronizationError(f"the kernel ends while {left} copies or products last")
@@ -111,6 +111,11 @@ def _run_together(
         raise
     if any(faults):
         raise OrderError(_first(faults))
+
+
+def _run(group: "Warpgroup", program: Any) -> None:
+    group.run(program.function.body)
+    group.shared.gone.add(group.number)
 
 
 def _first(faults: list[list[str]]) -> str:
