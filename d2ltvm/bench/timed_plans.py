@@ -1,9 +1,9 @@
 """Kernels of `hopper.any_shape` that were timed, each by its plan, beside the library.
 
 They are in book/measurements/<device>/any_shape_*.jsonl: first what they ran on, then a line for
-each case of `sets`. experiments/any_shape/probe.txt timed them, on 2026-11-23: `FIRST`, `BETWEEN` and
-`LAST`. The constants of `hopper.any_model` were fitted to all three on the H200, but for the cases
-of `sets.unseen`, which are in the last run alone.
+each case of `sets`. experiments/any_shape/probe.txt timed them, on 2026-11-23: `FIRST`, `BETWEEN`
+and `LAST`. The constants of `hopper.any_model` were fitted to all three on the H200, but for the
+cases of `sets.unseen`, which are in the last run alone.
 """
 
 import functools
