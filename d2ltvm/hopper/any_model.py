@@ -9,7 +9,7 @@ from d2ltvm.hopper.any_plan import PAIR, Plan
 from d2ltvm.hopper.planning import ConvPlan, plan_conv
 
 # What a plan's time is estimated by, in cycles of an SM: fitted to kernels of `any_shape` that were
-# measured on one H200 in three runs (`bench.timed_plans`).
+# measured on H200s in four runs (`bench.timed_plans`).
 CLOCK = 1.755e9  # cycles a second
 MEMORY = 3.9e12  # bytes a second that all SMs read and write
 MEMORY_OF_SM = 31.8e9  # that one SM reads and writes

@@ -117,6 +117,8 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         block = T.cta_id([plan.blocks])
         inside = T.meta_var(0 if plan.launched == 1 else T.cta_id_in_cluster([plan.launched]))
         rank = T.meta_var(0 if plan.team == 1 else inside)
+        to_below = T.meta_var(T.Cast("uint16", below << (rank // plan.cluster * plan.cluster)))
+        to_beside = T.meta_var(T.Cast("uint16", beside << (rank % plan.cluster)))
         warpgroup = T.warpgroup_id([plan.consumers + 1])  # 0 is the producer
         thread = T.thread_id([threads])
 
@@ -170,7 +172,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                                 target[slot.stage, p : p + own_pixels, :],
                                 rows[work.pixel + p : work.pixel + p + own_pixels, z : z + depth],
                                 ring.full.ptr_to([slot.stage]),
-                                T.Cast("uint16", beside << (rank % plan.cluster)),
+                                to_beside,
                                 plan.abreast,
                                 plan,
                             )
@@ -196,7 +198,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                                     line + first : line + first + own_channels, z : z + depth
                                 ],
                                 ring.full.ptr_to([slot.stage]),
-                                T.Cast("uint16", below << (rank // plan.cluster * plan.cluster)),
+                                to_below,
                                 plan.cluster,
                                 plan,
                             )  # fmt: skip
@@ -208,9 +210,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                                     weights[slot.stage, j, :, :],
                                     lines[z : z + depth, c : c + 64],
                                     ring.full.ptr_to([slot.stage]),
-                                    T.Cast(
-                                        "uint16", below << (rank // plan.cluster * plan.cluster)
-                                    ),
+                                    to_below,
                                     plan.cluster,
                                     plan,
                                 )
