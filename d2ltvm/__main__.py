@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
     bench.add_argument(
         "--set",
-        choices=["layers", "products", "unseen"],
+        choices=["layers", "products", "unseen", "epilogues"],
         help="on an H100 or H200: all of a set beside the library; a run that was cut off goes on",
     )
     bench.add_argument(

@@ -38,6 +38,7 @@ def computed(run, conv, transposed=True, way=None, **options):
     y = np.full((conv.batch, *conv.out, conv.oc), np.nan, plan.dtype)
     bias = some(conv.oc, dtype="float32", scale=10)
     residual = some(*y.shape, scale=10)
+    scale = some(conv.oc, dtype="float32", scale=3)
     images = x
     if layer.copies:
         images = np.full(layer.images, np.nan, "float16")
@@ -46,13 +47,15 @@ def computed(run, conv, transposed=True, way=None, **options):
     run(
         layer.kernel(),
         *(images, layer.weights(w)),
-        *([bias] if plan.bias else []),
+        *([np.stack([scale, bias]) if plan.scale else bias] if plan.bias else []),
         *([residual] if plan.residual else []),
         *([partials] if layer.partials else []),
         y,
     )
     case = Case("a test", conv, transposed if conv.is_product else None)
     want, most = exact(case, x, w, np.arange(conv.pixels))
+    if plan.scale:
+        want, most = want * scale.astype("float64"), most * np.abs(scale)
     if plan.bias:
         want, most = want + bias, most + np.abs(bias)
     if plan.residual:
@@ -256,6 +259,8 @@ def test_a_way_that_is_not_open():
         {"columns": 64, "splits": 3, "full": 2},
         {"columns": 64, "wide": True},
         {"columns": 64, "wide": True, "swapped": True},
+        {"columns": 64, "scale": True},
+        {"columns": 64, "scale": True, "splits": 3, "swapped": True},
     ],
     ids=str,
 )
@@ -265,7 +270,12 @@ def test_epilogues(run, options):
 
 @pytest.mark.slow
 def test_parts_of_an_epilogue():
-    for some in ({"bias": True}, {"relu": True}, {"bias": True, "wide": True}):
+    for some in (
+        {"bias": True},
+        {"relu": True},
+        {"bias": True, "scale": True},
+        {"bias": True, "wide": True},
+    ):
         check(d2ltvm.emulate, SMALL, sms=2, columns=64, **some)
     odd = Conv(2, (9, 9), 64, 71, (3, 3), (1, 1))
     check(d2ltvm.emulate, odd, sms=2, columns=64, bias=True, residual=True, wide=True)
@@ -459,6 +469,8 @@ def test_what_does_not_go_together():
         plan_any(SMALL, 4, columns=64, splits=3, cluster=2)
     with pytest.raises(ValueError, match="bias is False; expected True with a residual"):
         conv_any(SMALL, 4, residual=True)
+    with pytest.raises(ValueError, match="bias is False; expected True with a scale"):
+        conv_any(SMALL, 4, scale=True)
     with pytest.raises(ValueError, match="pingpong is True; expected False with consumers = 1"):
         plan_any(SMALL, 2, columns=64, consumers=1, pingpong=True)
 

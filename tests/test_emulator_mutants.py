@@ -36,10 +36,14 @@ KERNELS = {
     "float32": lambda: conv_float32(1, 64, 64, 12, 3, 1, 1, sms=1),
     "any_shape": lambda: conv_any(SMALL, 1, columns=64, stages=2),
     "residual": lambda: conv_any(SMALL, 1, columns=64, stages=2, bias=True, residual=True),
+    "biases": lambda: conv_any(SMALL, 1, columns=64, stages=2, bias=True, wide=True),
     "cut": lambda: conv_any(SMALL, 2, columns=64, stages=2, splits=2),
     "cluster": lambda: conv_any(SMALL, 2, columns=64, stages=2, cluster=2),
     "turns": lambda: conv_any(SMALL, 1, columns=64, stages=2, pingpong=True),
 }
+
+
+MORE = {"residual": 2, "biases": 1}  # tensors that are added
 
 
 @functools.cache
@@ -79,8 +83,7 @@ def expected(name, x, w=None, *others):
         return x.astype("float64") @ w.astype("float64").T
     if name == "float32":
         return convolved(x[0], w[0]) + convolved(x[0], w[1]) + convolved(x[1], w[0])
-    more = others[0] + others[1].astype("float64") if name == "residual" else 0
-    return convolved(x, w) + more
+    return convolved(x, w) + sum(other.astype("float64") for other in others[: MORE.get(name, 0)])
 
 
 @pytest.mark.quick(1)
@@ -332,7 +335,21 @@ OWN = {  # of one kernel each
         ),
         "it is used before the kernel before has ended": (
             m.moved("griddepcontrol", 1, "cp_async_bulk_wait_group", -1),
-            r"TMA is asked before griddepcontrol\.wait",
+            r"by_channel is used before griddepcontrol\.wait",
+        ),
+        "no sync between biases and results": (
+            m.without("warpgroup_sync", 0),
+            r"a thread reads byte \d+ .* a thread has written; missing: a barrier",
+        ),
+    },
+    "biases": {
+        "they are written over what is read for the tile before": (
+            m.without("warpgroup_sync", 0),
+            r"a thread overwrites byte \d+ .* threads have read; missing: a barrier",
+        ),
+        "they are read before they are written": (
+            m.without("warpgroup_sync", 1),
+            r"a thread reads byte \d+ .* a thread has written; missing: a barrier",
         ),
     },
     "cut": {
@@ -392,6 +409,7 @@ MUTANTS = {
     "float32": {**RING, **STORED},
     "any_shape": {**RING, **MULTIPLIED, **HANDED, **STORED},
     "residual": {},
+    "biases": {},
     "cut": {},
     "cluster": {**FED},
     "turns": {**RING},
@@ -446,11 +464,6 @@ EQUIVALENT = [
         "residual",
         m.without("cp_async_bulk_wait_group", 1),
         id="residual: no second wait for stores: who fetched the residual has waited",
-    ),
-    pytest.param(
-        "residual",
-        m.without("warpgroup_sync", 0),
-        id="residual: no sync before results are written: a thread writes what it has read",
     ),
     pytest.param(
         "cut",

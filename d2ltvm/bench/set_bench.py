@@ -39,6 +39,7 @@ SETS: dict[str, Callable[[], list[Case]]] = {
     "layers": layers,
     "products": products,
     "unseen": unseen,
+    "epilogues": layers,
 }
 LIBRARY, OURS = "library", "TVM"
 PERIOD = 2**22 - 3  # a prime number: random data is repeated behind so many
@@ -101,14 +102,23 @@ def data(case: Case) -> tuple[Array, Array]:
     """
     c = case.conv
     rng = np.random.default_rng(0)
-
-    def some(shape: tuple[int, ...], scale: float = 1.0) -> Array:
-        size = math.prod(shape)
-        values = rng.standard_normal(min(size, PERIOD), "float32") * np.float32(scale)
-        return np.resize(values.astype("float16"), shape)
-
     w_shape = (1, c.ic, c.oc) if case.transposed is False else (c.taps, c.oc, c.ic)
-    return some((c.batch, *c.size, c.ic)), some(w_shape, (c.ic * c.taps) ** -0.5)
+    images = repeated(rng, (c.batch, *c.size, c.ic))
+    return images, repeated(rng, w_shape, (c.ic * c.taps) ** -0.5)
+
+
+def repeated(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1.0) -> Array:
+    """Random float16 of a shape, normally distributed; behind `PERIOD` of them they come again."""
+    size = math.prod(shape)
+    values = rng.standard_normal(min(size, PERIOD), "float32") * np.float32(scale)
+    return np.resize(values.astype("float16"), shape)
+
+
+def some_places(case: Case) -> Array:
+    """Pixels of a case's results, of all images, that are compared: its ends, and random ones."""
+    many = case.conv.pixels
+    ends = np.clip([0, 1, many // 2, many - 2, many - 1], 0, many - 1)
+    return np.unique([*ends, *np.random.default_rng(1).integers(0, many, PLACES)])
 
 
 def exact(case: Case, x: Array, w: Array, places: Array) -> tuple[Array, Array]:
@@ -147,21 +157,28 @@ def sides(case: Case, setting: Setting = HOPPER) -> dict[str, Run]:
     x, w = data(case)
     run, result = ours(setting.choose(case), x, w, setting)
     y = result().reshape(case.conv.pixels, case.conv.oc)
-    rng = np.random.default_rng(1)
-    ends = [0, 1, len(y) // 2, len(y) - 2, len(y) - 1]
-    places = np.unique([*np.clip(ends, 0, len(y) - 1), *rng.integers(0, len(y), PLACES)])
+    places = some_places(case)
     want, most = exact(case, x, w, places)
     compare("Y", y[places], want, most, terms=2 * case.conv.ic * case.conv.taps, sums="float32")
     return {LIBRARY: setting.library(case, x, w), OURS: run}
 
 
-def ours(layer: Layer, x: Array, w: Array, setting: Setting) -> tuple[Run, Callable[[], Array]]:
-    """A function that computes a layer, copies included, and one that returns what it computed."""
+def ours(
+    layer: Layer, x: Array, w: Array, setting: Setting, extras: Sequence[Array] = ()
+) -> tuple[Run, Callable[[], Array]]:
+    """A function that computes a layer, copies included, and one that returns what it computed.
+
+    Args:
+        layer: how it is run.
+        x, w: as `data` makes them.
+        setting: where.
+        extras: what an epilogue takes: see `hopper.conv_any`.
+    """
     kernel = setting.build(layer.kernel())
     images = np.full(layer.images, np.nan, "float16") if layer.copies else x
     partials = [np.full(layer.partials, np.nan, "float32")] if layer.partials else []
-    y = np.full((layer.conv.batch, *layer.conv.out, layer.conv.oc), np.nan, "float16")
-    tensors = kernel.upload([images, layer.weights(w), *partials, y])
+    y = np.full((layer.conv.batch, *layer.conv.out, layer.conv.oc), np.nan, layer.dtype)
+    tensors = kernel.upload([images, layer.weights(w), *extras, *partials, y])
     launches = [kernel.bind(*tensors)]
     if layer.copies:
         copy = setting.build(layer.copy())
@@ -175,14 +192,27 @@ def ours(layer: Layer, x: Array, w: Array, setting: Setting) -> tuple[Run, Calla
     return run, lambda: np.asarray(tensors[-1].numpy())
 
 
+Race = Callable[[Case, Setting], Mapping[str, Run]]
+
+
 def run_set(
     cases: Sequence[Case],
     path: Path,
     clock: Clock = "burst",
     setting: Setting = HOPPER,
     show: Callable[[int, int, str], None] = progress,
+    race: Race = sides,
 ) -> dict[str, Any]:
     """Measure what a file does not have yet, and keep each result in it.
+
+    Args:
+        cases: what is measured.
+        path: of the file.
+        clock: one or several, as for `time_together`.
+        setting: where kernels run, and beside what.
+        show: function of how many cases are done, of how many, and the next one's title.
+        race: function of a case and the setting that returns runs by legend, among them LIBRARY's
+            and OURS.
 
     Returns:
         What the file holds: device, software, and by the titles of cases what was measured.
@@ -198,7 +228,8 @@ def run_set(
         ):
             continue
         try:
-            found = entry(time_together(sides(case, setting), clock), clock)
+            runs = race(case, setting)
+            found = entry(time_together(runs, clock), clock, tuple(runs))
         except WrongResultError as error:
             found = {"error": str(error)}
         kept["cases"][case.title] = {**kept["cases"].get(case.title, {}), **found}
@@ -214,11 +245,13 @@ def missing(found: Mapping[str, Any], clock: Clock) -> bool:
     return any(one not in found for one in as_clocks(clock))
 
 
-def entry(times: Mapping[str, Timing], clock: Clock) -> dict[str, Any]:
-    """What is kept of a case: by clock, microseconds of both sides, their spread, the ratio."""
+def entry(
+    times: Mapping[str, Timing], clock: Clock, names: Sequence[str] = (LIBRARY, OURS)
+) -> dict[str, Any]:
+    """What is kept of a case: by clock, microseconds of all sides, their spread, the ratio."""
     found: dict[str, Any] = {}
     for k, one in enumerate(as_clocks(clock)):
-        both = {name: times[legends(name, clock)[k]] for name in (LIBRARY, OURS)}
+        both = {name: times[legends(name, clock)[k]] for name in names}
         found[one] = {
             **{name: _us(t.median) for name, t in both.items()},
             "spread": {name: [_us(t.low), _us(t.high)] for name, t in both.items()},
@@ -304,6 +337,15 @@ def tuned() -> Setting:
     return Setting(choose=lambda case: tune(case.conv, case.transposed is not False))
 
 
+def race_of(name: str) -> Race:
+    """What runs beside what, of a set."""
+    if name != "epilogues":
+        return sides
+    from d2ltvm.bench import epilogues
+
+    return epilogues.sides
+
+
 def part_of(cases: Sequence[Case], part: str | None) -> list[Case]:
     """Every n-th case, beginning with the k-th, of a part 'k/n'; all of them for None.
 
@@ -329,7 +371,8 @@ def main(options: argparse.Namespace) -> int:
             kept = on_fleet(options, path, servers)
         else:
             devices.need_hopper()
-            kept = run_set(cases, path, clock, tuned() if options.tune else HOPPER)
+            setting = tuned() if options.tune else HOPPER
+            kept = run_set(cases, path, clock, setting, race=race_of(options.set))
     except (FleetError, MissingError, ValueError) as error:
         print(f"python -m d2ltvm bench: {error}", file=sys.stderr)
         return 1
@@ -338,6 +381,10 @@ def main(options: argparse.Namespace) -> int:
         print(json.dumps(kept, indent=2, allow_nan=False, ensure_ascii=False))
     else:
         print(table(kept, titles, clock))
+        if options.set == "epilogues":
+            from d2ltvm.bench import epilogues
+
+            print("\n".join(epilogues.summary(kept["cases"], one) for one in as_clocks(clock)))
     return int(any("error" in kept["cases"].get(title, {}) for title in titles))
 
 

@@ -21,6 +21,7 @@ from d2ltvm.system import environment
 
 SMS = 132  # of the GPUs that they ran on
 FIRST, BETWEEN, LAST = (f"any_shape_{run}.jsonl" for run in ("first", "between", "last"))
+SUSTAINED = "any_shape_sustained.jsonl"
 BOXED = "old"  # the name of conv_nhwc in the file
 NAME = re.compile(
     r"(?P<swapped>sw )?(?P<consumers>\d)x(?P<per>\d)x(?P<columns>\d+) d(?P<depth>\d+) "
@@ -86,6 +87,23 @@ def timed_plans(file: str = LAST, device: str = "nvidia-h200") -> tuple[TimedPla
             if plan := _plan(case, name):
                 found.append(TimedPlan(case, plan, us, told["us"]["library"]))
     return tuple(found)
+
+
+def ratios_by_clock(layers: bool, device: str = "nvidia-h200") -> dict[str, list[float]]:
+    """The library's time over ours, of some cases of the sets, by the graph and sustained clocks.
+
+    >>> {clock: len(found) for clock, found in ratios_by_clock(layers=True).items()}
+    {'graph': 23, 'sustained': 23}
+
+    Args:
+        layers: whether of layers, or of products.
+        device: a folder under book/measurements.
+    """
+    cases = [case for case in _lines(SUSTAINED, device)[1:] if case["layer"] == layers]
+    clocks = ("graph", "sustained")
+    return {
+        clock: [case[clock]["library"] / case[clock]["TVM"] for case in cases] for clock in clocks
+    }
 
 
 def clusters(device: str = "nvidia-h200") -> dict[int, int]:

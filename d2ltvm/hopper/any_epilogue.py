@@ -1,5 +1,7 @@
 """Parts of `any_shape`: what becomes of a tile's sums, from registers to the result."""
 
+import math
+
 from tvm.script import tirx as T
 
 from d2ltvm.hopper.tiles import tma_load, tma_store
@@ -27,47 +29,103 @@ __device__ int leave_parts(int tile, int parts) {
 
 
 @T.inline
-def channels_to_shared(acc, pair, tile, place, consumer, thread, m, h, plan):
-    """Put a part of the sums of 64 pixels into a consumer's tile, rounded: boxes of channels."""
-    if thread % 128 == 0:
-        T.ptx.cp.async_.bulk.wait_group.read(0)
-    T.cuda.warpgroup_sync(consumer + 1)
-    lane: T.let[T.int32] = thread % 32
-    row: T.let[T.int32] = thread % 128 // 32 * 16 + lane % 16
-    for j in T.unroll(plan.columns // plan.parts // 16):
-        for q in T.unroll(4):
-            i: T.let[T.int32] = (
-                (m * plan.parts + h) * (plan.columns // plan.parts // 2) + j * 8 + q * 2
-            )
-            T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[i + 1], acc[i])
-        T.ptx["stmatrix.sync.aligned.m8n8.x4.shared.b16"](
-            tile.ptr_to(
-                [place, j * 16 // plan.box, row, j * 16 % plan.box + lane // 16 * 8]
-            ),
-            pair[0], pair[1], pair[2], pair[3],
-        )  # fmt: skip
-    T.ptx.fence.proxy.async_.shared__cta()
-    T.cuda.warpgroup_sync(consumer + 1)
+def keep_values(values, B, work, consumer, thread, plan):
+    """Put the scales and biases of a consumer's channels of a tile into shared memory.
+
+    From there they are quick to read, one when it is needed. From global memory the compiler would
+    have all of them wait in registers, of which there are not enough. Where results go through
+    shared memory, too, the syncs before and behind that are enough.
+    """
+    if plan.cut > 0 or plan.direct:  # all have read those of the tile before
+        T.cuda.warpgroup_sync(consumer + 1)
+    for k in T.unroll(math.ceil(plan.values[2] / 128)):
+        own: T.let[T.int32] = k * 128 + thread % 128
+        if own < plan.values[2]:
+            c: T.let[T.int32] = work.channel + own + (consumer * plan.own if plan.swapped else 0)
+            for row in T.unroll(plan.values[1]):
+                values[consumer, row, own] = B[row, T.min(c, plan.conv.oc - 1)]
+    if plan.cut > 0 or plan.direct:
+        T.cuda.warpgroup_sync(consumer + 1)
 
 
 @T.inline
-def pixels_to_shared(acc, pair, tile, place, consumer, thread, m, h, plan):
-    """Put a part of the sums of 64 channels into a consumer's tile, rounded and transposed."""
+def add_at(acc, j, p, c, own, values, consumer, R, brought, plan):
+    """Scale a sum, and add what belongs to its pixel and channel: a bias, and a residual.
+
+    The values of its channel are the consumer's own ones. The residual is what TMA has brought, or
+    in global memory if that is None.
+    """
+    if plan.scale:
+        acc[j] = acc[j] * values[consumer, 0, own] + values[consumer, 1, own]
+    elif plan.bias:
+        acc[j] = acc[j] + values[consumer, 0, own]
+    if plan.residual:
+        if brought is not None:
+            acc[j] = acc[j] + T.Cast("float32", brought)
+        else:
+            if p < plan.conv.pixels and c < plan.conv.oc:
+                acc[j] = acc[j] + T.Cast("float32", R[p, c])
+
+
+@T.inline
+def finish(acc, i, g, values, R, halves, work, consumer, thread, plan):
+    """Scale sums i to i + 3, of group g of 8 columns, and add a bias and a residual; then ReLU.
+
+    The residual is in `halves`, of two groups, or in global memory if that is None.
+    """
+    m: T.let[T.int32] = g // (plan.columns // 8)
+    column: T.let[T.int32] = g % (plan.columns // 8) * 8 + thread % 4 * 2
+    row: T.let[T.int32] = thread % 128 // 32 * 16 + thread % 32 // 4
+    block: T.let[T.int32] = consumer * plan.own + m * 64
+    for h in T.unroll(2):
+        for v in T.unroll(2):
+            j: T.let[T.int32] = i + h * 2 + v
+            brought = T.meta_var(None if halves is None else halves[g % 2 * 4 + h * 2 + v])
+            if plan.swapped:
+                p: T.let[T.int32] = work.pixel + column + v
+                own: T.let[T.int32] = m * 64 + row + h * 8
+                c: T.let[T.int32] = work.channel + consumer * plan.own + own
+                add_at(acc, j, p, c, own, values, consumer, R, brought, plan)
+            else:
+                p: T.let[T.int32] = work.pixel + block + row + h * 8
+                c: T.let[T.int32] = work.channel + column + v
+                add_at(acc, j, p, c, column + v, values, consumer, R, brought, plan)
+            if plan.relu:
+                acc[j] = T.max(acc[j], T.float32(0))
+
+
+@T.inline
+def to_shared(acc, pair, halves, values, tile, place, work, consumer, thread, m, h, plan):
+    """Finish a part of the sums of 64 rows, and put them, rounded, into a consumer's tile.
+
+    That has boxes of channels. If rows are channels, they are transposed. A residual is where the
+    results will be: `ldmatrix` gives threads what belongs to the sums that `stmatrix` takes from
+    them.
+    """
     if thread % 128 == 0:
         T.ptx.cp.async_.bulk.wait_group.read(0)
     T.cuda.warpgroup_sync(consumer + 1)
+    kind = T.meta_var("m8n8.x4.trans.shared.b16" if plan.swapped else "m8n8.x4.shared.b16")
     lane: T.let[T.int32] = thread % 32
-    column: T.let[T.int32] = thread % 128 // 32 * 16 + lane // 8 % 2 * 8
+    row: T.let[T.int32] = thread % 128 // 32 * 16
     for j in T.unroll(plan.columns // plan.parts // 16):
-        for q in T.unroll(4):
-            i: T.let[T.int32] = (
-                (m * plan.parts + h) * (plan.columns // plan.parts // 2) + j * 8 + q * 2
+        g: T.let[T.int32] = (m * plan.parts + h) * (plan.columns // plan.parts // 8) + j * 2
+        at = T.meta_var(
+            tile.ptr_to([place, 0, j * 16 + lane // 16 * 8 + lane % 8, row + lane // 8 % 2 * 8])
+            if plan.swapped
+            else tile.ptr_to(
+                [place, j * 16 // plan.box, row + lane % 16, j * 16 % plan.box + lane // 16 * 8]
             )
+        )
+        if plan.residual:
+            T.ptx["ldmatrix.sync.aligned." + kind](pair[0], pair[1], pair[2], pair[3], at)
+            T.cuda.warp_sync()  # all have read where they will write
+        finish(acc, g * 4, g, values, None, halves, work, consumer, thread, plan)
+        finish(acc, g * 4 + 4, g + 1, values, None, halves, work, consumer, thread, plan)
+        for q in T.unroll(4):
+            i: T.let[T.int32] = g * 4 + q * 2
             T.ptx["cvt.rn.f16x2.f32"](pair[q], acc[i + 1], acc[i])
-        T.ptx["stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"](
-            tile.ptr_to([place, 0, j * 16 + lane // 16 * 8 + lane % 8, column]),
-            pair[0], pair[1], pair[2], pair[3],
-        )  # fmt: skip
+        T.ptx["stmatrix.sync.aligned." + kind](at, pair[0], pair[1], pair[2], pair[3])
     T.ptx.fence.proxy.async_.shared__cta()
     T.cuda.warpgroup_sync(consumer + 1)
 
@@ -147,65 +205,12 @@ def exchange_in_cluster(acc, four, sums, work, consumer, thread, plan):
 
 
 @T.inline
-def add_at(acc, j, p, c, g, B, R, brought, plan):
-    """Add to a sum what belongs to its pixel and channel: a bias, and a residual.
-
-    The residual is what TMA has brought, or in global memory if that is None.
-    """
-    if plan.bias:
-        acc[j] = acc[j] + B[T.min(c, plan.conv.oc - 1)]
-    if plan.residual:
-        if brought is not None:
-            acc[j] = acc[j] + T.Cast("float32", brought)
-        else:
-            if p < plan.conv.pixels and c < plan.conv.oc and g < plan.groups:
-                acc[j] = acc[j] + T.Cast("float32", R[p, c])
-
-
-@T.inline
-def finish(acc, B, R, tile, staged, work, part, span, consumer, thread, plan):
-    """Add bias and residual to sums of `span` groups of 8 columns; let negative ones be zero.
-
-    The residual is in the tile where results will be, if `staged`, else in global memory.
-    """
-    for i in T.unroll(span):
-        g: T.let[T.int32] = part * span + i
-        m: T.let[T.int32] = g // (plan.columns // 8)
-        column: T.let[T.int32] = g % (plan.columns // 8) * 8 + thread % 4 * 2
-        row: T.let[T.int32] = thread % 128 // 32 * 16 + thread % 32 // 4
-        block: T.let[T.int32] = consumer * plan.own + m * 64
-        for h in T.unroll(2):
-            for v in T.unroll(2):
-                j: T.let[T.int32] = i * 4 + h * 2 + v
-                if plan.swapped:
-                    p: T.let[T.int32] = work.pixel + column + v
-                    c: T.let[T.int32] = work.channel + block + row + h * 8
-                    brought = T.meta_var(
-                        tile[consumer * plan.boxes + m, 0, column + v, row + h * 8]
-                        if staged else None
-                    )  # fmt: skip
-                    add_at(acc, j, p, c, g, B, R, brought, plan)
-                else:
-                    p: T.let[T.int32] = work.pixel + block + row + h * 8
-                    c: T.let[T.int32] = work.channel + column + v
-                    brought = T.meta_var(
-                        tile[
-                            consumer * plan.boxes + m, column // plan.box, row + h * 8,
-                            column % plan.box + v,
-                        ]
-                        if staged else None
-                    )  # fmt: skip
-                    add_at(acc, j, p, c, g, B, R, brought, plan)
-                if plan.relu:
-                    acc[j] = T.max(acc[j], T.float32(0))
-
-
-@T.inline
-def store_registers(acc, pair, four, Y, words, work, part, span, consumer, thread, plan):
-    """Store sums of `span` groups of 8 columns from registers, where they are in the result."""
+def store_registers(acc, pair, four, values, R, Y, words, work, part, span, consumer, thread, plan):
+    """Finish `span` groups of 8 columns, and store them from registers, where they are in Y."""
     for i in T.unroll(span):
         g: T.let[T.int32] = part * span + i
         if g < plan.groups:
+            finish(acc, i * 4, g, values, R, None, work, consumer, thread, plan)
             column: T.let[T.int32] = g % (plan.columns // 8) * 8 + thread % 4 * 2
             row: T.let[T.int32] = (
                 consumer * plan.own + g // (plan.columns // 8) * 64
@@ -261,15 +266,17 @@ def store_bricks(tile, y_map, work, place, consumer, m, plan):
 
 
 @T.inline
-def store_tile(acc, pair, tile, results, y_map, work, consumer, thread, plan):
-    """Store a tile: results go to shared memory, rounded, and from there by TMA, part by part."""
+def store_tile(acc, pair, halves, values, tile, results, y_map, work, consumer, thread, plan):
+    """Finish a tile and store it, part by part.
+
+    Results go to shared memory, rounded, and from there to the tensor by TMA.
+    """
     for m in T.unroll(plan.per):
         for h in T.unroll(plan.parts):
             place: T.let[T.int32] = consumer * plan.boxes + m % plan.boxes
-            if plan.swapped:
-                pixels_to_shared(acc, pair, tile, place, consumer, thread, m, h, plan)
-            else:
-                channels_to_shared(acc, pair, tile, place, consumer, thread, m, h, plan)
+            to_shared(
+                acc, pair, halves, values, tile, place, work, consumer, thread, m, h, plan
+            )  # fmt: skip
             if thread % 128 == 0:
                 first: T.let[T.int32] = consumer * plan.own + m * 64
                 width = T.meta_var(plan.columns // plan.parts)

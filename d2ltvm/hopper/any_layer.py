@@ -21,7 +21,7 @@ from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.any_shape import conv_any
 from d2ltvm.hopper.implicit import conv_nhwc
 from d2ltvm.hopper.padding import padded, unfolded
-from d2ltvm.hopper.planner import best, plan_any
+from d2ltvm.hopper.planner import CHOSEN_BY_YOU, best, plan_any
 from d2ltvm.hopper.planning import ConvPlan, check_sms
 
 FEW = 16  # channels, up to which pixels may lie side by side
@@ -69,6 +69,11 @@ class Layer:
     def partials(self) -> Shape | None:
         """The shape of the tensor in which sums of parts meet; None where there is none."""
         return self.plan.partials if isinstance(self.plan, Plan) and self.plan.meet else None
+
+    @property
+    def dtype(self) -> str:
+        """Of results."""
+        return self.plan.dtype if isinstance(self.plan, Plan) else "float16"
 
     @property
     def copies(self) -> bool:
@@ -203,17 +208,19 @@ def any_layer(
         transposed: of a product, whether the second matrix is given as its transpose.
         sms: blocks that run at once; None for one on each SM (132 without a GPU).
         way: as for `Layer`; None for the one that should be fastest.
-        options: of `any_plan.Plan`, which is else chosen; with a `way`.
+        options: of `any_plan.Plan`. Those that say what is computed (`bias`, `residual`, `scale`,
+            `relu`, `wide`) leave the plan to be chosen; others, which say how, want a `way`.
 
     Raises:
         ValueError: a convolution cannot be run this way.
     """
-    found = ways(conv, transposed, sms)
+    computed = {key: value for key, value in options.items() if key in CHOSEN_BY_YOU}
+    found = ways(conv, transposed, sms, **computed)
     layer = next((layer for layer in found if way in (None, layer.way)), None)
     if layer is None:
         ways_ = ", ".join(dict.fromkeys(layer.way for layer in found))
         raise ValueError(f"way is {way!r}; expected one of {ways_}")
-    if not options:
+    if options == computed:
         return layer
     if isinstance(layer.plan, ConvPlan):
         raise ValueError(f"way is {layer.way!r}; expected another one with {options}")

@@ -59,6 +59,16 @@ def line_cycles(plan: Plan) -> float:
     return plan.pixels / plan.abreast * pixel + plan.channels / plan.cluster * weight
 
 
+def useful_products(plan: Plan) -> float:
+    """The share of the multiply-adds of all products, of whole tiles, that the result needs.
+
+    >>> useful_products(Plan(Conv(8, (28, 28), 64, 64, (3, 3), (1, 1)), 132, columns=64))
+    1.0
+    """
+    multiplied = plan.tiles * plan.team * plan.rows * plan.columns * plan.rounds * plan.depth
+    return plan.conv.flop / (2 * multiplied)
+
+
 def estimate(plan: Plan) -> float:
     """Seconds that a kernel takes, by a model.
 

@@ -42,6 +42,8 @@ class Plan:
         transposed: of a product, whether channels in lie one behind the other in W, as in a
             convolution. Else W is (1, ic, oc): the second matrix as it is.
         bias, residual: whether a value of each channel, and one of each result, is added.
+        scale: whether sums are multiplied by a value of each channel before that, as a batch norm
+            does whose factors are not part of the weights.
         relu: whether what is then below zero becomes zero.
         wide: whether results are float32.
         pingpong: whether two consumers take tiles in turns: one multiplies while the other one
@@ -77,6 +79,7 @@ class Plan:
     transposed: bool = True
     bias: bool = False
     residual: bool = False
+    scale: bool = False
     relu: bool = False
     wide: bool = False
     pingpong: bool = False
@@ -184,6 +187,12 @@ class Plan:
         return (self.consumers, self.groups if self.distributed else 0, 128, 4)
 
     @property
+    def values(self) -> tuple[int, int, int]:
+        """The shape of the shared memory in which scales and biases of a tile's channels wait."""
+        own = 64 * self.per if self.swapped else self.columns
+        return (self.consumers, self.bias + self.scale, own)
+
+    @property
     def boxes(self) -> int:
         """Times 64 rows of results that a consumer has room for: all, if a residual waits there."""
         return self.per if self.residual else self.room
@@ -232,11 +241,14 @@ def with_stages(plan: Plan) -> Plan:
     H200.
     """
 
+    values = 4 * math.prod(plan.values)
+
+    # Barriers take less than 512 bytes of a block, and CUDA 1 KB of each block but the first.
     def fitted(room: int, parts: int = 1) -> Plan:
         own = replace(plan, room=room, parts=max(parts, plan.parts))
         left = (
             SHARED // plan.blocks_per_sm
-            - 2048 * plan.blocks_per_sm
+            - max(2048 * plan.blocks_per_sm, 1024 * (plan.blocks_per_sm - 1) + 512 + values)
             - own.staged
             - 4 * math.prod(plan.meeting)
         )

@@ -2,8 +2,8 @@
 
 Everything here is right under emulation, and was on an H200: pixels in TMA's im2col mode, windows,
 swapped operands, matrices that are not transposed, sums that are cut, clusters that share weights
-or images or in which parts of a sum meet, consumers that take tiles in turns, bias, residual, ReLU
-and float32 results, and results that are stored from registers.
+or images or in which parts of a sum meet, consumers that take tiles in turns, scale, bias,
+residual, ReLU and float32 results, and results that are stored from registers.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from d2ltvm.hopper.any_epilogue import (
     exchange_in_cluster,
     exchange_parts,
     fetch_residual,
-    finish,
+    keep_values,
     store_registers,
     store_tile,
 )
@@ -56,18 +56,20 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         options: of `any_plan.Plan`.
 
     Returns:
-        A PrimFunc of X, W, then what there is of these: B (oc), float32, if there is a bias, R as Y
-        if there is a residual, P, room for `Plan.partials`, where sums are cut; and Y. Where sums
-        are cut, it counts in variables of its own, so that it must not run in two streams at once.
+        A PrimFunc of X, W, then what there is of these: B (oc), float32, if there is a bias, or
+        (2, oc), scales and biases, if there is a scale, too; R as Y if there is a residual; P, room
+        for `Plan.partials`, where sums are cut; and Y. Where sums are cut, it counts in variables
+        of its own, so that it must not run in two streams at once.
 
     Raises:
-        ValueError: a plan is not possible, or has a residual and no bias.
+        ValueError: a plan is not possible, or has a residual or a scale and no bias.
     """
     if conv.ic % 8:
         raise ValueError(f"ic is {conv.ic}; expected a multiple of 8, as any_layer makes it")
     plan = plan or plan_any(conv, sms, **options)
-    if plan.residual and not plan.bias:
-        raise ValueError("bias is False; expected True with a residual: zeros, if there is none")
+    if (plan.residual or plan.scale) and not plan.bias:
+        other = "residual" if plan.residual else "scale"
+        raise ValueError(f"bias is False; expected True with a {other}: zeros, if there is none")
     ic, oc, (oh, ow), (_, kw) = conv.ic, conv.oc, conv.out, conv.kernel
     (ph, pw), (sh, sw), (dh, dw) = conv.pad, conv.stride, conv.dilation
     stages, depth, chunks = plan.stages, plan.depth, plan.chunks
@@ -110,6 +112,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
             align=16,
         )
         results = T.decl_buffer((conv.pixels, oc), plan.dtype, data=Y.data, align=16)
+        by_channel = T.decl_buffer((1 + plan.scale, oc), "float32", data=B.data, align=16)
         residual = T.decl_buffer((conv.pixels, oc), "float16", data=R.data, align=16)
         words = T.decl_buffer((conv.pixels, max(1, oc // 2)), "uint32", data=Y.data, align=16)
         T.device_entry()
@@ -141,6 +144,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         if plan.pingpong:
             multiplied.init(1)
         sums = pool.alloc(plan.meeting, "float32", align=16)  # of parts that meet in a cluster
+        values = pool.alloc(plan.values, "float32", align=16)  # of the channels of a tile
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
         if plan.launched > 1:
@@ -220,6 +224,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
             consumer: T.let[T.int32] = warpgroup - 1
             acc = T.alloc_local((plan.per * plan.columns // 2,), "float32")
             pair = T.alloc_local((4,), "uint32")
+            halves = T.decl_buffer((8,), "float16", data=pair.data, scope="local")
             four = T.alloc_local((4,), "float32")
             matrices = T.alloc_local((2,), "uint64")
             descriptors_of(matrices, sA, sB, consumer, plan)
@@ -232,6 +237,8 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                     skip(slot, plan.rounds)
             while item < plan.items:
                 locate(work, item, rank, plan)
+                if plan.bias:
+                    keep_values(values, by_channel, work, consumer, thread, plan)
                 if waits:  # noqa: SIM102 decided when the kernel is made
                     if thread % 128 == 0 and (plan.cut == 0 or item < plan.full):
                         fetch_residual(residual, sY, arrived, work, consumer, plan)
@@ -254,30 +261,25 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                             exchange_in_cluster(acc, four, sums, work, consumer, thread, plan)
                         else:
                             exchange_parts(acc, four, P, work, consumer, thread, plan)
-                        finish(
-                            acc, B, residual, sY, False, work, work.part, plan.span, consumer,
-                            thread, plan,
-                        )  # fmt: skip
                         store_registers(
-                            acc, pair, four, results, words, work, work.part, plan.span, consumer,
-                            thread, plan,
+                            acc, pair, four, values, residual, results, words, work, work.part,
+                            plan.span, consumer, thread, plan,
                         )  # fmt: skip
                 if not plan.all_cut:  # noqa: SIM102
                     if plan.cut == 0 or item < plan.full:
                         if waits:
                             arrived.wait(consumer, turn)
                             turn = turn ^ 1
-                        finish(
-                            acc, B, residual, sY, waits, work, 0, plan.groups, consumer, thread,
-                            plan,
-                        )  # fmt: skip
                         if plan.direct:
                             store_registers(
-                                acc, pair, four, results, words, work, 0, plan.groups, consumer,
-                                thread, plan,
+                                acc, pair, four, values, residual, results, words, work, 0,
+                                plan.groups, consumer, thread, plan,
                             )  # fmt: skip
                         else:
-                            store_tile(acc, pair, sY, results, y_map, work, consumer, thread, plan)
+                            store_tile(
+                                acc, pair, halves, values, sY, results, y_map, work, consumer,
+                                thread, plan,
+                            )  # fmt: skip
                 if plan.pingpong:
                     skip(slot, plan.rounds)
                     item = item + 2 * plan.blocks // plan.team
@@ -291,7 +293,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
     x_type, w_type, b_type, r_type, p_type, y_type = (
         (plan.images, "float16"),
         (plan.weights, "float16"),
-        ((oc,), "float32"),
+        ((2, oc) if plan.scale else (oc,), "float32"),
         ((conv.batch, oh, ow, oc), "float16"),
         (plan.partials, "float32"),
         ((conv.batch, oh, ow, oc), plan.dtype),

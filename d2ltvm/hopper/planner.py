@@ -141,7 +141,7 @@ def best(conv: Conv, sms: int, many: int = 1, **options: Any) -> list[Plan]:
     return sorted(candidates(conv, sms, **options), key=estimate)[:many]
 
 
-CHOSEN_BY_YOU = {"windows", "transposed", "bias", "residual", "relu", "wide"}
+CHOSEN_BY_YOU = {"windows", "transposed", "bias", "residual", "scale", "relu", "wide"}
 
 
 def plan_any(conv: Conv, sms: int | None = None, **options: Any) -> Plan:

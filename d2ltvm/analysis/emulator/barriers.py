@@ -75,6 +75,12 @@ class Barriers(Threads):
         self.shared.name_sync(self._same(number), self.lanes)
         self.lanes.sync()
 
+    def _warp_sync(self) -> None:
+        if not self.active.all():
+            raise NotImplementedError("warp_sync where not all threads take part")
+        for warp in (ALL[first : first + 32] for first in range(0, len(ALL), 32)):
+            self.lanes.learn(warp, self.lanes.tell(warp))
+
     # mbarriers
 
     def _mbarrier_init(self, pointer: Node, count: Node, *words: Node) -> None:

@@ -1,5 +1,7 @@
 """What threads do with their sums: arithmetic in registers, and matrices to shared memory."""
 
+from typing import Any
+
 import numpy as np
 
 from d2ltvm.analysis.emulator.arithmetic import spread
@@ -47,23 +49,48 @@ class Results(Threads):
         block.shadow.read_by_threads(self.lanes, np.repeat(lanes, 4), every)
         block.visits += [(self.lanes.first + lane, self.lanes.now) for lane in lanes.tolist()]
 
-    def _stmatrix(self, pointer: Node, *args: Node) -> None:
-        words = [a.value for a in args[4:] if a.value]
+    def _ldmatrix(self, *args: Node) -> None:
+        *targets, pointer = args[:5]
+        words = [a.value for a in args[5:] if a.value]
+        memory, rows, warps = self._matrices("ldmatrix", pointer, words)
+        values = memory[rows + np.arange(8)]
+        if "trans" in words:
+            values = values.swapaxes(2, 3)
+        # Of row r of a matrix, lane 4 r + k gets elements 2 k and 2 k + 1.
+        pairs = values.reshape(-1, 4, 32, 2).view("uint32")[..., 0]
+        for q, target in enumerate(targets):
+            found = np.zeros((self.thread.shape[0] // 32, 32), "uint32")
+            found[warps] = pairs[:, q]
+            self._set(target, found.reshape(-1, 1))
+        self.shared.shadow.read_by_threads(self.lanes, *self._words(memory, rows, warps))
+
+    def _matrices(self, name: str, pointer: Node, words: list[str]) -> tuple[Any, Any, Any]:
+        """The memory of four matrices, where their rows begin, by warps, and which warps these are.
+
+        Lane 8 m + r has the address of row r of matrix m.
+        """
         active = self.active.reshape(-1, 32)
         warps = active[:, 0].nonzero()[0]  # whole ones
         if np.any(active != active[:, :1]) or not {"m8n8", "x4"} < set(words):
-            raise NotImplementedError("stmatrix, but of four matrices and by whole warps")
+            raise NotImplementedError(f"{name}, but of four matrices and by whole warps")
         memory, index = self.value(pointer)
-        # Lane 8 m + r has the address of row r of matrix m, and of each matrix two neighbours.
-        rows = spread(index, self.thread.shape).reshape(-1, 4, 8, 1)[warps]
+        return memory, spread(index, self.thread.shape).reshape(-1, 4, 8, 1)[warps], warps
+
+    @staticmethod
+    def _words(memory: Any, rows: Any, warps: Any) -> tuple[Any, Any]:
+        """Lanes and words of matrices: those of row r belong to lanes 4 r to 4 r + 3."""
+        words = rows * memory.itemsize // WORD + np.arange(4)
+        lane = 32 * warps[:, None, None, None] + np.arange(32).reshape(8, 4)
+        return np.broadcast_to(lane, words.shape).reshape(-1), words.reshape(-1)
+
+    def _stmatrix(self, pointer: Node, *args: Node) -> None:
+        words = [a.value for a in args[4:] if a.value]
+        memory, rows, warps = self._matrices("stmatrix", pointer, words)
+        # Of each matrix a lane has two neighbours.
         pairs = np.stack([self.value(x)[:, 0] for x in args[:4]], axis=1).astype("uint32")
         values = pairs.view("float16").reshape(-1, 8, 4, 4, 2)  # warps, rows, lanes, matrices
         values = values.transpose(0, 3, 1, 2, 4).reshape(-1, 4, 8, 8)[warps]
         if "trans" in words:
             values = values.swapaxes(2, 3)
         memory[rows + np.arange(8)] = values
-        # Of what is stored, a word is from one lane: of row r, from lanes 4 r to 4 r + 3.
-        words = rows * memory.itemsize // WORD + np.arange(4)
-        lane = 32 * warps[:, None, None, None] + np.arange(32).reshape(8, 4)
-        lane = np.broadcast_to(lane, words.shape).reshape(-1)
-        self.shared.shadow.written_by_threads(self.lanes, lane, words.reshape(-1))
+        self.shared.shadow.written_by_threads(self.lanes, *self._words(memory, rows, warps))
