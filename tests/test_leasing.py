@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 
+import psutil
 import pytest
 
 from d2ltvm import fleet
@@ -71,7 +72,9 @@ def test_a_server_that_is_lost_while_it_is_held_is_told(servers):
         pytest.raises(fleet.FleetError, match=r"cpu\d was lost while it was held: others may"),
         leasing.lease(servers, "llvm", LIMITS) as held,
     ):
+        session = psutil.Process(held.session)
         os.kill(servers.member(held.name).pid, signal.SIGKILL)
+        session.wait(LONG)  # it dies with its server, as soon as the system comes to it
         waited = workers.Worker()  # another client has the new one before the block ends
         waited.begin("it", LONG, jobs.about, servers.address, LIMITS)
         assert choosing.said(waited).kind in ("connecting", "failed")
