@@ -64,7 +64,11 @@ def parser() -> argparse.ArgumentParser:
         help="on an H100 or H200: all of a set beside the library; a run that was cut off goes on",
     )
     bench.add_argument(
-        "--tune", action="store_true", help="of a set: measure several plans, and remember the best"
+        "--tune",
+        nargs="?",
+        const="few",
+        choices=("few", "many"),
+        help="of a set: measure four plans of a layer, or 28, and remember the best",
     )
     bench.add_argument("--to", metavar="FILE", help="of a set: where to keep what is measured")
     bench.add_argument(

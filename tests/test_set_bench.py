@@ -14,7 +14,7 @@ from d2ltvm.bench import set_bench, sets, timed_plans, tuning
 from d2ltvm.bench.set_bench import Setting, run_set
 from d2ltvm.bench.sets import Case, conv
 from d2ltvm.bench.timing import Timing
-from d2ltvm.hopper import any_layer
+from d2ltvm.hopper import any_layer, many_plans
 from d2ltvm.hopper.any_conv import product
 from d2ltvm.system.chips import sm_count
 
@@ -157,8 +157,10 @@ def test_tuning_takes_the_fastest_and_remembers_it(clock, monkeypatch, tmp_path)
 
 
 def test_a_set_can_be_tuned(monkeypatch):
-    monkeypatch.setattr(tuning, "tune", lambda *sizes: sizes)
-    assert set_bench.tuned().choose(CASES[3]) == (CASES[3].conv, False)
+    monkeypatch.setattr(tuning, "tune", lambda *sizes, **options: (*sizes, options))
+    assert set_bench.tuned().choose(CASES[3]) == (CASES[3].conv, False, {})
+    *_, options = set_bench.tuned("many").choose(CASES[3])
+    assert options == {"many": many_plans.MANY, "choose": many_plans.varied}
 
 
 @pytest.mark.parametrize("way", ["whole", "boxes", "beside", "windows", "padded"])

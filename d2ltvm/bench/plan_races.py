@@ -2,7 +2,7 @@
 
 import collections
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from d2ltvm.analysis.emulator.run import run_anywhere
 from d2ltvm.bench import set_bench
 from d2ltvm.bench.sets import Case
-from d2ltvm.bench.timed_plans import TimedPlan
+from d2ltvm.bench.timed_plans import AGAIN, WIDE, TimedPlan, timed_plans
 from d2ltvm.compiler.verify import WrongResultError, compare
 from d2ltvm.hopper.any_plan import Plan, check
 from d2ltvm.hopper.any_shape import conv_any
@@ -40,6 +40,43 @@ def picks(timed: Iterable[TimedPlan]) -> list[TimedPlan]:
     245
     """
     return [min(found, key=lambda each: each.estimate) for found in by_case(timed).values()]
+
+
+@dataclass(frozen=True)
+class Twice:
+    """A case whose plans were timed, and some of them again in a later run.
+
+    Attributes:
+        planned: the planner's pick, as the second run timed it.
+        chosen: the plan that was fastest in the first run, as the second run timed it.
+        first: the same, as the first run timed it.
+    """
+
+    planned: TimedPlan
+    chosen: TimedPlan
+    first: TimedPlan
+
+
+def measured_twice(device: str = "nvidia-h200") -> list[Twice]:
+    """What choosing among many measured plans gained, told by a run that did not choose.
+
+    >>> cases = measured_twice()
+    >>> all(twice.chosen.plan == twice.first.plan for twice in cases)
+    True
+
+    Args:
+        device: a folder under book/measurements.
+    """
+    again = by_case(timed_plans(AGAIN, device))
+    found = []
+    for title, race in by_case(timed_plans(WIDE, device)).items():
+        later = {each.plan: each for each in again.get(title, [])}
+        both = [each for each in race if each.plan in later and isinstance(each.plan, Plan)]
+        if both:
+            first = min(both, key=lambda each: each.us)
+            # The planner's pick was built first, so that it is the first of its line.
+            found.append(Twice(again[title][0], later[first.plan], first))
+    return found
 
 
 def pairs(

@@ -330,11 +330,13 @@ def _cells(found: Mapping[str, Any] | None) -> str:
     return f"{found[LIBRARY]:>12,.1f}{found[OURS]:>10,.1f}{found['ratio']:>7.2f}"
 
 
-def tuned() -> Setting:
-    """As `HOPPER`, with plans that were measured."""
+def tuned(how: str = "few") -> Setting:
+    """As `HOPPER`, with plans that were measured: a 'few' by the model, or 'many' of all kinds."""
     from d2ltvm.bench.tuning import tune
+    from d2ltvm.hopper.many_plans import MANY, varied
 
-    return Setting(choose=lambda case: tune(case.conv, case.transposed is not False))
+    options: dict[str, Any] = {"many": MANY, "choose": varied} if how == "many" else {}
+    return Setting(choose=lambda case: tune(case.conv, case.transposed is not False, **options))
 
 
 def race_of(name: str) -> Race:
@@ -371,7 +373,7 @@ def main(options: argparse.Namespace) -> int:
             kept = on_fleet(options, path, servers)
         else:
             devices.need_hopper()
-            setting = tuned() if options.tune else HOPPER
+            setting = tuned(options.tune) if options.tune else HOPPER
             kept = run_set(cases, path, clock, setting, race=race_of(options.set))
     except (FleetError, MissingError, ValueError) as error:
         print(f"python -m d2ltvm bench: {error}", file=sys.stderr)

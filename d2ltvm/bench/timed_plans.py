@@ -3,7 +3,9 @@
 They are in book/measurements/<device>/any_shape_*.jsonl: first what they ran on, then a line for
 each case of `sets`. experiments/any_shape/probe.txt timed them, on 2026-11-23: `FIRST`, `BETWEEN`
 and `LAST`. The constants of `hopper.any_model` were fitted to all three on the H200, but for the
-cases of `sets.unseen`, which are in the last run alone.
+cases of `sets.unseen`, which are in the last run alone. `WIDE` has up to 28 plans of each of the
+cases in which the model's pick was slower than the library on either chip, and of some others, and
+`AGAIN` the fastest three of these and the planner's pick: both are of 2026-11-24.
 """
 
 import functools
@@ -22,6 +24,7 @@ from d2ltvm.system import environment
 SMS = 132  # of the GPUs that they ran on
 FIRST, BETWEEN, LAST = (f"any_shape_{run}.jsonl" for run in ("first", "between", "last"))
 SUSTAINED = "any_shape_sustained.jsonl"
+WIDE, AGAIN = "any_shape_wide.jsonl", "any_shape_again.jsonl"  # of `hopper.many_plans`
 BOXED = "old"  # the name of conv_nhwc in the file
 NAME = re.compile(
     r"(?P<swapped>sw )?(?P<consumers>\d)x(?P<per>\d)x(?P<columns>\d+) d(?P<depth>\d+) "
@@ -74,7 +77,7 @@ def timed_plans(file: str = LAST, device: str = "nvidia-h200") -> tuple[TimedPla
     245
 
     Args:
-        file: `FIRST`, `BETWEEN` or `LAST`; an H100 has the last alone.
+        file: `FIRST`, `BETWEEN`, `LAST`, `WIDE` or `AGAIN`; an H100 has the last three.
         device: a folder under book/measurements.
     """
     cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}

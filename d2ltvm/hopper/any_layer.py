@@ -9,6 +9,7 @@ more channels of them. Where several ways are open to a layer, the model of `any
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -169,6 +170,7 @@ def ways(
     transposed: bool = True,
     sms: int | None = None,
     many: int = 1,
+    choose: Callable[..., list[Plan]] = best,
     **options: Any,
 ) -> list[Layer]:
     """Ways to run a convolution or a product, up to so many of each kind, the fastest first.
@@ -176,18 +178,19 @@ def ways(
     Args:
         conv, transposed, sms, options: as for `any_layer`.
         many: plans of each kind.
+        choose: which ones: `planner.best`, by the model, or `many_plans.varied`.
     """
     sms = check_sms(sms)
     if not transposed:
         options["transposed"] = False
     way = "whole" if wider(conv) == conv else "padded"
-    found = [Layer(conv, plan, way) for plan in best(wider(conv), sms, many, **options)]
+    found = [Layer(conv, plan, way) for plan in choose(wider(conv), sms, many, **options)]
     if conv.taps > 1 and conv.ic <= FEW:
-        lying = best(beside(conv), sms, many, **options)
+        lying = choose(beside(conv), sms, many, **options)
         found += [Layer(conv, plan, "beside") for plan in lying]
     if conv.taps > 1 and conv.ic <= 4 and conv.dilation[1] == 1:
         win = windows(conv)
-        overlapping = best(win.unfolded, sms, many, windows=win, **options)
+        overlapping = choose(win.unfolded, sms, many, windows=win, **options)
         found += [Layer(conv, plan, "windows") for plan in overlapping]
     if not options and (boxes := boxed(conv, sms)):
         found.append(Layer(conv, boxes, "boxes"))
