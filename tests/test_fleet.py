@@ -393,7 +393,7 @@ def test_ctrl_c_in_the_midst_keeps_what_was_measured(servers, to):
 
     def press():
         until(lambda: to.exists() and len(to.read_text().splitlines()) == 2)
-        until(lambda: busy(servers))
+        until(lambda: running(servers))
         os.kill(os.getpid(), signal.SIGINT)
 
     with meanwhile(press), pytest.raises(KeyboardInterrupt):

@@ -3,7 +3,7 @@
 A server serves one session at a time, each in a process of its own, which TVM forks. What TVM
 leaves open is closed here: a session that ran out of time is dead before the next one begins, a
 server whose session crashed ends as a whole, so that the keeper starts a new one, and no session
-outlives its server.
+outlives its server, or the client that it is for.
 """
 
 import ctypes
@@ -11,8 +11,11 @@ import functools
 import json
 import multiprocessing
 import os
+import select
 import signal
 import socket
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from d2ltvm.system import devices, toolchain
 ABOUT, WATCH, WATCHED = (f"d2ltvm.fleet.{name}" for name in ("about", "watch", "watched"))
 LEFT_BEHIND = 3  # a server's exit code after a session that had to be killed
 PR_SET_PDEATHSIG = 1
+GRACE = 1.0  # seconds in which a session ends by itself after its client is gone
 
 
 def versions() -> dict[str, str]:
@@ -83,6 +87,7 @@ def serve(
     multiprocessing.set_start_method("fork", force=True)  # a session has what is registered here
     os.register_at_fork(after_in_child=die_with_parent)
     server._serving = alone(server._serving)
+    server._serve_loop = with_its_client(server._serve_loop)
     host, port = sock.getsockname()[:2]
     server._listen_loop(sock, port, key, tracker_at, None, host)
 
@@ -100,6 +105,29 @@ def alone(serving: Callable[..., None]) -> Callable[..., None]:
             raise SystemExit(LEFT_BEHIND)
 
     return served
+
+
+def with_its_client(loop: Callable[..., None]) -> Callable[..., None]:
+    """TVM's function for the process of a session, which ends soon after its client is gone.
+
+    TVM looks at the connection between two calls. During a call, a kernel that hangs keeps the GPU
+    from everybody else, though nobody waits for it any more.
+    """
+
+    def served(sock: socket.socket, *arguments: Any) -> None:
+        threading.Thread(target=_end_without, args=(sock,), daemon=True).start()
+        loop(sock, *arguments)
+
+    return served
+
+
+def _end_without(sock: socket.socket) -> None:
+    """End this process, in good order, when the other end of a connection is closed."""
+    poll = select.poll()
+    poll.register(sock, select.POLLRDHUP)
+    poll.poll()
+    time.sleep(GRACE)
+    os._exit(0)
 
 
 def machine() -> str:
