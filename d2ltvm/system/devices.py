@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 
 from d2ltvm.errors import MissingError, shown
-from d2ltvm.system import colab, files, toolchain
+from d2ltvm.system import colab, files, pocl, toolchain
 
 TARGETS = "'cuda', 'opencl', 'llvm', an architecture such as 'sm_80', or a tvm Target"
 
@@ -178,7 +178,10 @@ def _opened_opencl_device() -> tuple[Any, int]:
         raise _no_opencl(f"no OpenCL device: {_line(error)}") from error
     if not found:
         raise _no_opencl("no OpenCL device")
-    return max(found, key=is_pocl), os.getpid()
+    device = max(found, key=is_pocl)
+    if is_pocl(device):
+        pocl.name_processor(device.int_ptr)
+    return device, os.getpid()
 
 
 def is_pocl(device: Any) -> bool:
