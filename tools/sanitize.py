@@ -1,11 +1,13 @@
 """Look for races and wrong accesses in the kernels for Hopper, with NVIDIA's compute-sanitizer.
 
     python tools/sanitize.py            on an H100 or H200 with compute-sanitizer: run and print
+    python tools/sanitize.py any_shape/sanitizer      the same, of this record alone
     D2LTVM_RECORD=1 python tools/sanitize.py          the same, and keep the records
 
-The records are hopper/sanitizer, errors by tool, and hopper/racecheck: what racecheck finds in
-kernels that lack a barrier, a wait or a fence, beside the whole ones. The sanitizer looks at
-`python tools/sanitize.py run`, the kernels alone, or `run NAME`, one of those that lack something.
+The records are hopper/sanitizer and any_shape/sanitizer, errors by tool in the kernels of the book
+and in those for any shape, and hopper/racecheck: what racecheck finds in kernels that lack a
+barrier, a wait or a fence, beside the whole ones. The sanitizer looks at `python tools/sanitize.py
+run NAME`, the kernels of a record alone, or one of those that lack something.
 """
 
 import functools
@@ -23,6 +25,8 @@ import d2ltvm
 from d2ltvm import hopper
 from d2ltvm.errors import MissingError
 from d2ltvm.hopper import float32, ordered, ring
+from d2ltvm.hopper.any_conv import Conv, product
+from d2ltvm.hopper.any_layer import any_layer
 from d2ltvm.hopper.patch import changed
 from d2ltvm.system import devices
 
@@ -41,6 +45,25 @@ FLOAT32: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 RINGS: list[Any] = [ring.stream, ring.stream_by_threads]
 STREAM = {"n": 1000, "rows": 48, "stages": 3, "laps": 2, "sms": 3}
 PRODUCTS = [(300, 264, 136), (1000, 512, 256)]
+LAYER = Conv(2, (9, 9), 64, 72, (3, 3), (1, 1))
+# Of the kernels for any shape one of each kind: how tiles lie, how sums are cut and where their
+# parts meet, who shares what, who takes turns, and what an epilogue adds.
+ANY: list[tuple[Conv, dict[str, Any]]] = [
+    (LAYER, {"sms": 2, "columns": 64}),
+    (LAYER, {"sms": 2, "columns": 32, "swapped": True}),
+    (Conv(3, (11, 7), 40, 24, (5, 3), (2, 1), (2, 2), (1, 2)), {"sms": 2, "columns": 24}),
+    (LAYER, {"sms": 4, "columns": 64, "splits": 4, "swapped": True}),
+    (LAYER, {"sms": 4, "columns": 64, "splits": 2, "full": 2}),
+    (LAYER, {"sms": 48, "columns": 64, "splits": 2, "distributed": True}),
+    (LAYER, {"sms": 48, "columns": 64, "splits": 8, "distributed": True, "wide": True}),
+    (LAYER, {"sms": 2, "columns": 64, "pingpong": True}),
+    (LAYER, {"sms": 1, "columns": 32, "pingpong": True, "swapped": True}),
+    (LAYER, {"sms": 2, "columns": 64, "cluster": 2}),
+    (LAYER, {"sms": 2, "columns": 64, "scale": True, "bias": True, "relu": True,
+             "residual": True}),
+    (product(130, 200, 136), {"sms": 2, "columns": 64, "transposed": False}),
+    (product(600, 264, 136), {"sms": 4, "columns": 128, "abreast": 2}),
+]  # fmt: skip
 
 
 def programs() -> Iterator[Any]:
@@ -53,6 +76,23 @@ def programs() -> Iterator[Any]:
         yield hopper.matmul_nt(*sizes, sms=3)
     for kernel in RINGS:
         yield kernel(1000, rows=48, stages=3, laps=2, sms=3)
+
+
+def any_programs() -> Iterator[Any]:
+    """The kernels for any shape, one of each kind."""
+    for conv, options in ANY:
+        given = dict(options)
+        yield any_layer(conv, given.pop("transposed", True), way="whole", **given).kernel()
+
+
+GROUPS: dict[str, tuple[Callable[[], Iterator[Any]], str]] = {
+    "hopper/sanitizer": (
+        programs,
+        f"{len(CONVS)} float16, {len(FLOAT32)} float32 convolutions, {len(PRODUCTS)} products, "
+        f"{len(RINGS)} rings",
+    ),
+    "any_shape/sanitizer": (any_programs, f"{len(ANY)} kernels for any shape"),
+}
 
 
 def controls() -> Mapping[str, Callable[[], Any]]:
@@ -96,20 +136,22 @@ def controls() -> Mapping[str, Callable[[], Any]]:
     return {name: functools.partial(make, *which) for name, which in every.items()}
 
 
-def run(name: str | None = None) -> None:
-    """Run each of the kernels once, on ones; or one of the controls."""
-    for program in [controls()[name]()] if name else programs():
+def run(name: str) -> None:
+    """Run each of the kernels of a record once, on ones; or one of the controls."""
+    for program in GROUPS[name][0]() if name in GROUPS else [controls()[name]()]:
         kernel = d2ltvm.build(program)
         kernel(*(np.ones(param.shape, param.dtype) for param in kernel.params))
 
 
-def count_errors(program: str, tool: str) -> int:
-    """Errors that a tool of compute-sanitizer, which is `program`, finds in the kernels."""
-    command = [program, "--tool", tool, sys.executable, __file__, "run"]
-    output = subprocess.run(command, capture_output=True, text=True).stdout
-    found = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", output)
-    if found is None:
-        raise RuntimeError(f"{tool} gave no summary:\n{output[-2000:]}")
+def count_errors(program: str, group: str, tool: str) -> int:
+    """Errors that a tool of compute-sanitizer, which is `program`, finds in a record's kernels."""
+    command = [program, "--tool", tool, sys.executable, __file__, "run", group]
+    done = subprocess.run(command, capture_output=True, text=True)
+    found = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", done.stdout)
+    if found is None or (
+        done.returncode and not int(found[1])
+    ):  # a program that fails has no errors
+        raise RuntimeError(f"{tool} of {group}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return int(found[1])
 
 
@@ -122,17 +164,16 @@ def sanitizer() -> str:
     return program
 
 
-def sanitize() -> dict[str, Any]:
-    """Errors that each tool finds, as `d2ltvm.measure` takes them."""
+def sanitize(group: str) -> dict[str, Any]:
+    """Errors that each tool finds in the kernels of a record, as `d2ltvm.measure` takes them."""
     program = sanitizer()
     with ThreadPoolExecutor() as pool:  # side by side
-        errors = list(pool.map(functools.partial(count_errors, program), TOOLS))
+        errors = list(pool.map(functools.partial(count_errors, program, group), TOOLS))
     return {
         "unit": "errors",
         "x": {"label": "tool", "values": list(TOOLS)},
         "series": {"kernels": errors},
-        "notes": f"compute-sanitizer, {len(CONVS)} float16, {len(FLOAT32)} float32 convolutions, "
-        f"{len(PRODUCTS)} products, {len(RINGS)} rings",
+        "notes": f"compute-sanitizer, {GROUPS[group][1]}",
     }
 
 
@@ -160,20 +201,25 @@ def racecheck() -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def main(only: str | None = None) -> int:
     """Print the errors by tool. Returns the exit status: 1 where there are any."""
-    record = d2ltvm.measure("hopper/sanitizer", sanitize)
-    for tool in TOOLS:
-        print(f"{tool:10} {record.at('kernels', tool):.0f} errors")
-    print(record.caption)
+    status = 0
+    for group in [only] if only else GROUPS:
+        record = d2ltvm.measure(group, functools.partial(sanitize, group))
+        for tool in TOOLS:
+            print(f"{tool:10} {record.at('kernels', tool):.0f} errors")
+        print(record.caption)
+        status |= any(record["kernels"])
+    if only:
+        return status
     control = d2ltvm.measure("hopper/racecheck", racecheck)
     for name in control.values:
         print(f"{name:44} {control.at('errors', name):.0f} errors")
-    return int(any(record["kernels"]))
+    return status
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
-        run(*sys.argv[2:3])
+        run(sys.argv[2])
     else:
-        sys.exit(main())
+        sys.exit(main(*sys.argv[1:2]))
