@@ -21,7 +21,7 @@ from d2ltvm.system import files
 DIST = book.ROOT / "dist"
 RECORDS = book.ROOT / "book" / "measurements"
 
-# Run where it is installed: every record can be loaded, from any folder.
+# Run where it is installed: every record of every device can be loaded, from any folder.
 LOAD = """
 import json, pathlib, sys
 import d2ltvm
@@ -29,9 +29,13 @@ from d2ltvm.system import environment
 
 assert "site-packages" in d2ltvm.__file__, f"{d2ltvm.__file__} is not what was installed"
 paths = sorted(environment.measurements().glob("*/*.json"))
-names = [f"{p.stem}/{r['name']}" for p in paths for r in json.loads(p.read_text())["records"]]
-for name in names:
-    assert d2ltvm.load_record(name).name == name
+names = [
+    (f"{p.stem}/{r['name']}", p.parent.name)
+    for p in paths
+    for r in json.loads(p.read_text())["records"]
+]
+for name, device in names:
+    assert d2ltvm.load_record(name, device).name == name
 print(len(names))
 """
 
