@@ -31,7 +31,7 @@ from d2ltvm.system import devices, toolchain
 ABOUT, WATCH, WATCHED = (f"d2ltvm.fleet.{name}" for name in ("about", "watch", "watched"))
 LEFT_BEHIND = 3  # a server's exit code after a session that had to be killed
 PR_SET_PDEATHSIG = 1
-GRACE = 1.0  # seconds in which a session ends by itself after its client is gone
+LINGER = 1.0  # seconds in which a session ends by itself after its client is gone
 
 
 def versions() -> dict[str, str]:
@@ -126,7 +126,7 @@ def _end_without(sock: socket.socket) -> None:
     poll = select.poll()
     poll.register(sock, select.POLLRDHUP)
     poll.poll()
-    time.sleep(GRACE)
+    time.sleep(LINGER)
     os._exit(0)
 
 

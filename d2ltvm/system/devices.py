@@ -4,13 +4,12 @@ import functools
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tvm
 
 from d2ltvm.errors import MissingError, shown
-from d2ltvm.system import colab, files, pocl, toolchain
+from d2ltvm.system import colab, files, processor, toolchain
 
 TARGETS = "'cuda', 'opencl', 'llvm', an architecture such as 'sm_80', or a tvm Target"
 
@@ -180,7 +179,7 @@ def _opened_opencl_device() -> tuple[Any, int]:
         raise _no_opencl("no OpenCL device")
     device = max(found, key=is_pocl)
     if is_pocl(device):
-        pocl.name_processor(device.int_ptr)
+        processor.name_for_pocl(device.int_ptr)
     return device, os.getpid()
 
 
@@ -259,11 +258,7 @@ def describe_device() -> dict[str, str]:
 
 def describe_processor() -> dict[str, str]:
     """The processor, in the form of `describe_device`."""
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = None
-    name = found.group(1) if found else "unknown processor"
+    name = processor.cpuinfo("model name") or "unknown processor"
     return {"name": f"{name}, {os.cpu_count()} cores", "driver": "", "cuda": ""}
 
 

@@ -1,4 +1,4 @@
-"""A processor that is newer than PoCL, named as one that PoCL can compile for.
+"""The processor of this machine, and a name for it where it is newer than PoCL.
 
 PoCL 3.0, the newest on PyPI, asks its LLVM 14 for the processor's name. For one of a later year,
 such as Zen 5, LLVM says 'generic', which its own compiler then refuses, so that no kernel compiles
@@ -9,18 +9,20 @@ replaced where PoCL keeps it, by the level of x86-64 that the processor has.
 import ctypes
 import itertools
 import os
+import re
 import struct
 from pathlib import Path
 from typing import Any
 
 REFUSED = b"generic"
 FIRST_BYTES = 1024  # of PoCL's description of a device: both names are within
-# Levels that LLVM knows, the highest first, and what sets each apart, as in /proc/cpuinfo. From the
+# Levels that LLVM knows, and what each has that those before it lack, as in /proc/cpuinfo. From the
 # x86-64 psABI, https://gitlab.com/x86-psABIs/x86-64-ABI, table 3.1.
 LEVELS = {
-    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
-    "x86-64-v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "abm"},
+    "x86-64": set[str](),
     "x86-64-v2": {"cx16", "popcnt", "ssse3", "sse4_1", "sse4_2"},
+    "x86-64-v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "abm"},
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
 _kept: list[Any] = []  # names that PoCL points to
 
@@ -34,24 +36,21 @@ def level(flags: set[str]) -> str:
     Args:
         flags: what it can do, as in /proc/cpuinfo.
     """
-    having = "x86-64"
-    for name, needed in reversed(LEVELS.items()):
-        if not needed <= flags:
-            break
-        having = name
-    return having
+    has = itertools.takewhile(lambda name: LEVELS[name] <= flags, LEVELS)
+    return list(has)[-1]
 
 
-def flags_here() -> set[str]:
-    """What the processor of this machine can do, as in /proc/cpuinfo, if that is there."""
+def cpuinfo(field: str) -> str:
+    """What /proc/cpuinfo says of the first processor, such as its 'model name'; '' if nothing."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        text = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return set()
-    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+        return ""
+    found = re.search(rf"^{field}\s*:\s*(.+)", text, re.MULTILINE)
+    return found[1] if found else ""
 
 
-def name_processor(address: int) -> str | None:
+def name_for_pocl(address: int) -> str | None:
     """Give PoCL a name for a processor that it does not know.
 
     Args:
@@ -69,10 +68,11 @@ def name_processor(address: int) -> str | None:
         words = struct.unpack(f"<{FIRST_BYTES // 8}Q", os.pread(memory, FIRST_BYTES, address))
         for k, (triple, name) in enumerate(itertools.pairwise(words)):
             if _text(memory, name) == REFUSED and _text(memory, triple).startswith(b"x86_64-"):
-                _kept.append(ctypes.create_string_buffer(level(flags_here()).encode()))
+                known = level(set(cpuinfo("flags").split()))
+                _kept.append(ctypes.create_string_buffer(known.encode()))
                 place = ctypes.c_uint64.from_address(address + 8 * (k + 1))
                 place.value = ctypes.addressof(_kept[-1])
-                return str(_kept[-1].value.decode())
+                return known
     except (OSError, struct.error):
         pass
     finally:
