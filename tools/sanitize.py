@@ -1,23 +1,26 @@
 """Look for races and wrong accesses in the kernels for Hopper, with NVIDIA's compute-sanitizer.
 
     python tools/sanitize.py            on an H100 or H200 with compute-sanitizer: run and print
-    python tools/sanitize.py any_shape/sanitizer      the same, of this record alone
+    python tools/sanitize.py hopper/controls          the same, of this record alone
     D2LTVM_RECORD=1 python tools/sanitize.py          the same, and keep the records
 
 The records are hopper/sanitizer and any_shape/sanitizer, errors by tool in the kernels of the book
-and in those for any shape, and hopper/racecheck: what racecheck finds in kernels that lack a
-barrier, a wait or a fence, beside the whole ones. The sanitizer looks at `python tools/sanitize.py
-run NAME`, the kernels of a record alone, or one of those that lack something.
+and in those for any shape, and hopper/controls: what each tool finds in kernels with a fault that
+we put there, beside the whole ones. A tool's zeros mean something only if it finds the faults of
+its kind: where it misses one of those in `MUST`, a line says so. The sanitizer looks at `python
+tools/sanitize.py run NAME`, the kernels of a record alone, or one of the controls.
 """
 
 import functools
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -95,45 +98,119 @@ GROUPS: dict[str, tuple[Callable[[], Iterator[Any]], str]] = {
 }
 
 
-def controls() -> Mapping[str, Callable[[], Any]]:
-    """Functions that make the kernels of hopper/order, and some that lack something, by name."""
-    sync, fence = "T.cuda.cta_sync()", "T.ptx.fence.proxy.async_.shared__cta()"
-    waiting, gap = "T.ptx.cp.async_.bulk.wait_group.read(0)", "\n" + " " * 12
-    write = "tile[thread] = A[thread]\n"
-    add = "add_slot(sums, eight, tile, slot.stage, thread, rows)"
-    arrive = "ring.empty.arrive(slot.stage)"
-    whole: dict[str, tuple[Callable[..., Any], dict[str, int]]] = {
-        "turn_twice": (ordered.turn_twice, {}),
-        "double_boxes": (ordered.double_boxes, {"n": 5}),
-        "copy_boxes": (ordered.copy_boxes, {"n": 5}),
-        "add_product": (ordered.add_product, {}),
-        "ring": (ring.stream, STREAM),
-        "ring by threads": (ring.stream_by_threads, STREAM),
-    }
-    lacking: dict[str, tuple[str, list[tuple[str, str]]]] = {
-        "turn_twice, no barrier": ("turn_twice", [(write + " " * 8 + sync + "\n", write)]),
-        "double_boxes, nobody waits for TMA": ("double_boxes", [(waiting, "pass")]),
+WHOLE: dict[str, tuple[Callable[..., Any], dict[str, int]]] = {
+    "turn_twice": (ordered.turn_twice, {}),
+    "double_boxes": (ordered.double_boxes, {"n": 5}),
+    "copy_boxes": (ordered.copy_boxes, {"n": 5}),
+    "add_product": (ordered.add_product, {}),
+    "ring": (ring.stream, STREAM),
+    "ring by threads": (ring.stream_by_threads, STREAM),
+}
+SYNC, FENCE = "T.cuda.cta_sync()", "T.ptx.fence.proxy.async_.shared__cta()"
+WAITING, GAP = "T.ptx.cp.async_.bulk.wait_group.read(0)", "\n" + " " * 12
+WRITE = "tile[thread] = A[thread]\n"
+ADD = "add_slot(sums, eight, tile, slot.stage, thread, rows)"
+ARRIVE = "ring.empty.arrive(slot.stage)"
+# Of 128 numbers there is room for 127, so that the last access is one number behind an allocation
+# that ends in the middle of 512 bytes: what is allocated next does not begin there.
+SHORT_A = ("(a_ptr, (THREADS,)", "(a_ptr, (THREADS - 1,)")
+SHORT_C = ("(c_ptr, (2, THREADS)", "(c_ptr, (2, THREADS - 1)")
+
+
+def _if(condition: str, statement: str) -> str:
+    return f"if {condition}:{GAP}{statement}"
+
+
+def _barrier_only(condition: str) -> list[tuple[str, str]]:
+    """Some threads alone go to the first barrier; the others meet them at the second."""
+    before = WRITE + " " * 8
+    return [(before + SYNC, before + _if(condition, SYNC))]
+
+
+# By tool and name: a whole kernel, and what is changed in it.
+FAULTS: dict[str, dict[str, tuple[str, list[tuple[str, str]]]]] = {
+    "memcheck": {
+        "turn_twice, A a number too short": ("turn_twice", [SHORT_A]),
+        "turn_twice, C a number too short": ("turn_twice", [SHORT_C]),
+        "turn_twice, a number behind A": ("turn_twice", [("= A[thread]", "= A[thread + 1]")]),
+        "turn_twice, a number behind the tile": (
+            "turn_twice", [("tile[thread] =", "tile[thread + 1] =")]),
+    },
+    "racecheck": {
+        "turn_twice, no barrier": ("turn_twice", [(WRITE + " " * 8 + SYNC + "\n", WRITE)]),
+        "double_boxes, nobody waits for TMA": ("double_boxes", [(WAITING, "pass")]),
         "double_boxes, no barrier behind the store": (
-            "double_boxes", [(waiting + gap + sync, waiting)]),
+            "double_boxes", [(WAITING + GAP + SYNC, WAITING)]),
         "double_boxes, no barrier before the store": (
-            "double_boxes", [(fence + gap + sync, fence)]),
-        "double_boxes, no fence": ("double_boxes", [(fence, "pass")]),
+            "double_boxes", [(FENCE + GAP + SYNC, FENCE)]),
+        "double_boxes, no fence": ("double_boxes", [(FENCE, "pass")]),
         "copy_boxes, nobody waits for TMA": ("copy_boxes", [("full.wait(0, r % 2)", "pass")]),
-        "copy_boxes, no barrier behind the reads": ("copy_boxes", [(fence + gap + sync, fence)]),
-        "copy_boxes, no fence": ("copy_boxes", [(fence, "pass")]),
-        "add_product, no barrier": ("add_product", [(fence + "\n        " + sync, fence)]),
+        "copy_boxes, no barrier behind the reads": ("copy_boxes", [(FENCE + GAP + SYNC, FENCE)]),
+        "copy_boxes, no fence": ("copy_boxes", [(FENCE, "pass")]),
+        "add_product, no barrier": ("add_product", [(FENCE + "\n        " + SYNC, FENCE)]),
         "ring, given back before it is read": (
-            "ring", [(add, arrive), (arrive + "  # each thread, when it has read", add)]),
+            "ring", [(ADD, ARRIVE), (ARRIVE + "  # each thread, when it has read", ADD)]),
         "ring by threads, nobody waits": (
             "ring by threads", [("ring.full.wait(slot.stage, slot.phase)", "pass")]),
-    }  # fmt: skip
+    },
+    "synccheck": {
+        "turn_twice, a barrier for every other thread": (
+            "turn_twice", _barrier_only("thread % 2 == 0")),
+        "turn_twice, a barrier for two warps of four": (
+            "turn_twice", _barrier_only("thread < 64")),
+        "add_product, wgmma by two warps of four": (
+            "add_product", [("one_wgmma(sums", _if("thread < 64", "one_wgmma(sums"))]),
+        "copy_boxes, nobody waits for TMA": ("copy_boxes", [("full.wait(0, r % 2)", "pass")]),
+    },
+}  # fmt: skip
+# What NVIDIA's manual says that a tool finds. Of the other faults we ask whether it does.
+MUST: dict[str, tuple[str, ...]] = {
+    "memcheck": ("turn_twice, A a number too short", "turn_twice, C a number too short"),
+    "racecheck": ("turn_twice, no barrier",),
+    "synccheck": (
+        "turn_twice, a barrier for every other thread",
+        "turn_twice, a barrier for two warps of four",
+    ),
+}
+# How a report of a fault begins. Memcheck also counts what the driver answers to the program, such
+# as a launch that failed: that is no fault of a kernel.
+REPORT = {
+    "memcheck": r"Invalid __\w+__ .+",
+    "racecheck": r"(?:Error|Warning): (?:Race|Potential).*",
+    "synccheck": r"(?:Barrier|Warpgroup MMA sequence) error detected.*",
+}
+SUMMARY = r"(?:ERROR|RACECHECK) SUMMARY: (\d+)"
+LIMIT = 30  # seconds for a control: some wait for what never comes
+
+
+class Answer(NamedTuple):
+    """What a tool says of a control: errors and warnings, None without an answer; and its words."""
+
+    errors: int | None
+    warnings: int | None
+    said: str
+
+
+def controls() -> Mapping[str, Callable[[], Any]]:
+    """Functions that make the kernels of hopper/order, and some with a fault, by name."""
 
     def make(kernel: str, edits: list[tuple[str, str]]) -> Any:
-        function, given = whole[kernel]
+        function, given = WHOLE[kernel]
         return (changed(function, *edits) if edits else function)(**given)
 
-    every = {name: (name, list[tuple[str, str]]()) for name in whole} | lacking
+    every = {name: (name, list[tuple[str, str]]()) for name in WHOLE}
+    for faults in FAULTS.values():
+        every |= faults
     return {name: functools.partial(make, *which) for name, which in every.items()}
+
+
+def asked() -> list[tuple[str, str]]:
+    """Which tool looks at which control: at its own faults, and at the whole kernels of these."""
+    return [
+        (tool, name)
+        for tool, faults in FAULTS.items()
+        for name in (*dict.fromkeys(kernel for kernel, _ in faults.values()), *faults)
+    ]
 
 
 def run(name: str) -> None:
@@ -147,7 +224,7 @@ def count_errors(program: str, group: str, tool: str) -> int:
     """Errors that a tool of compute-sanitizer, which is `program`, finds in a record's kernels."""
     command = [program, "--tool", tool, sys.executable, __file__, "run", group]
     done = subprocess.run(command, capture_output=True, text=True)
-    found = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", done.stdout)
+    found = re.search(SUMMARY, done.stdout)
     # Kernels that did not run have no errors either.
     if found is None or (done.returncode and not int(found[1])):
         raise RuntimeError(f"{tool} of {group}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -176,43 +253,105 @@ def sanitize(group: str) -> dict[str, Any]:
     }
 
 
-def find_races(program: str, name: str) -> list[int]:
-    """Errors and warnings of racecheck in one of the controls."""
-    command = [program, "--tool", "racecheck", sys.executable, __file__, "run", name]
-    output = subprocess.run(command, capture_output=True, text=True).stdout
-    found = re.search(r"SUMMARY: \d+ hazards? displayed \((\d+) errors?, (\d+) warnings?\)", output)
-    if found is None:
-        raise RuntimeError(f"racecheck gave no summary of {name}:\n{output[-2000:]}")
-    return [int(number) for number in found.groups()]
+def answer(tool: str, output: str, status: int) -> Answer:
+    """What a tool has found in a control, from its report and the status it ended with."""
+    summary = re.search(SUMMARY, output)
+    reports = re.findall(rf"^=+ +({REPORT[tool]})", output, re.MULTILINE)
+    hazards = re.search(r"hazards? displayed \((\d+) errors?, (\d+) warnings?\)", output)
+    errors, warnings = map(int, hazards.groups()) if hazards else (len(reports), 0)
+    if summary is None or (status and not errors):  # a kernel that did not run has no errors
+        lines = output.strip().splitlines() or ["no word"]
+        return Answer(None, None, f"ended with {status}: {lines[-1]}")
+    return Answer(errors, warnings, reports[0].strip() if reports else "")
 
 
-def racecheck() -> dict[str, Any]:
-    """What racecheck finds in each of the controls, as `d2ltvm.measure` takes it."""
-    names = list(controls())
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(functools.partial(find_races, sanitizer()), names))
-    errors, warnings = (list(each) for each in zip(*found, strict=True))
+def ask(program: str, tool: str, name: str, limit: float = LIMIT) -> Answer:
+    """Have a tool of compute-sanitizer, which is `program`, look at a control."""
+    command = [program, "--tool", tool, sys.executable, __file__, "run", name]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the program that it runs, too
+            return Answer(None, None, f"no answer in {limit:g} s")
+    return answer(tool, output, process.returncode)
+
+
+def ask_all() -> dict[str, Any]:
+    """What the tools find in the controls, as `d2ltvm.measure` takes it."""
+    program = sanitizer()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        answers = list(pool.map(lambda which: ask(program, *which), asked()))
+    given: list[tuple[str, Answer]] = []
+    without: list[tuple[str, Answer]] = []
+    for (tool, name), found in zip(asked(), answers, strict=True):
+        label = f"{tool}: {name}"
+        print(f"{label:60} {found.said or 'nothing found'}")
+        (without if found.errors is None else given).append((label, found))
+    notes = ["compute-sanitizer, one launch each"]
+    notes += [f"{label}: {found.said}" for label, found in without]
     return {
-        "unit": "hazards",
-        "x": {"label": "kernel", "values": names},
-        "series": {"errors": errors, "warnings": warnings},
-        "notes": "compute-sanitizer's racecheck, one launch each",
+        "unit": "errors",
+        "x": {"label": "control", "values": [label for label, _ in given]},
+        "series": {
+            "errors": [found.errors for _, found in given],
+            "warnings": [found.warnings for _, found in given],
+        },
+        "notes": "; ".join(notes),
     }
 
 
+def verdict(errors: Mapping[str, float]) -> tuple[list[str], bool]:
+    """What the controls say of each tool, and whether it is what has to be.
+
+    Args:
+        errors: by tool and name of a control, as 'memcheck: turn_twice'; those that gave an answer.
+    """
+    said, right = [], True
+    for tool in TOOLS:
+        labels = {name: f"{tool}: {name}" for of, name in asked() if of == tool}
+        missed = [name for name in MUST[tool] if not errors.get(labels[name])]
+        alarms = [name for name in labels if name in WHOLE and errors.get(labels[name])]
+        for name in missed:
+            what = "NOT FOUND" if labels[name] in errors else "NO ANSWER"
+            said.append(f"{tool}: {what}: {name}. Its zeros for other kernels say nothing.")
+        said += [f"{tool}: FALSE ALARM: {name}, which has no fault." for name in alarms]
+        if not missed:
+            said.append(f"{tool}: found all of {len(MUST[tool])} faults that it has to find.")
+        right &= not missed and not alarms
+    return said, right
+
+
 def main(only: str | None = None) -> int:
-    """Print the errors by tool, of one record or of all. Returns 1 where kernels have any."""
+    """Print the errors by tool, of one record or of all.
+
+    Returns 1 where kernels have any, and where a tool misses a fault that it has to find.
+    """
+    if only not in (None, "hopper/controls", *GROUPS):
+        names = ", ".join([*GROUPS, "hopper/controls"])
+        print(f"record is {only!r}; expected one of {names}", file=sys.stderr)
+        return 2
     status = 0
-    for group in [only] if only else GROUPS:
+    for group in GROUPS if only is None else {only} & set(GROUPS):
         record = d2ltvm.measure(group, functools.partial(sanitize, group))
         for tool in TOOLS:
             print(f"{tool:10} {record.at('kernels', tool):.0f} errors")
         print(record.caption)
         status |= any(record["kernels"])
-    if not only:
-        control = d2ltvm.measure("hopper/racecheck", racecheck)
-        for name in control.values:
-            print(f"{name:44} {control.at('errors', name):.0f} errors")
+    if only in (None, "hopper/controls"):
+        record = d2ltvm.measure("hopper/controls", ask_all)
+        errors = {label: record.at("errors", label) for label in record.x["values"]}
+        for label, number in errors.items():
+            print(f"{label:60} {number:.0f} errors")
+        said, right = verdict(errors)
+        print(record.caption, record.notes, *said, sep="\n")
+        status |= not right
     return status
 
 
@@ -220,4 +359,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         run(sys.argv[2])
     else:
-        sys.exit(main(*sys.argv[1:2]))
+        try:
+            sys.exit(main(*sys.argv[1:2]))
+        except MissingError as error:
+            sys.exit(str(error))
