@@ -14,6 +14,7 @@ import book
 import d2ltvm
 from d2ltvm import compute, schedules
 from d2ltvm.compiler import cache, webgpu
+from d2ltvm.compiler.verify import compare
 from d2ltvm.compute import conv_batch
 from d2ltvm.explore import cards, catalog, kernels, operations, scripts
 from d2ltvm.explore.definition import definition, plain
@@ -32,14 +33,15 @@ def test_a_kernel_is_within_what_webgpu_guarantees_at_each_size(name):
         assert len(size["variants"]) == len(of.variants)
         for variant in size["variants"]:
             reference = size["references"][variant["reference"]]
-            for launch in (variant["launch"], reference["plain"]):
+            also = [reference["magnitudes"]["plain"]] if "magnitudes" in reference else []
+            for launch in (variant["launch"], reference["plain"], *also):
+                assert variant["launch"]["tensors"] == launch["tensors"]
                 assert math.prod(launch["block"]) <= webgpu.MAX_THREADS
                 assert launch["shared"] <= webgpu.MAX_SHARED
                 assert sorted(launch["bindings"]) == sorted(t["name"] for t in launch["tensors"])
                 assert f"@binding({len(launch['bindings'])}) var<uniform>" in launch["source"]
                 assert not re.search(r"\b(__\w+|_)\b", launch["source"])  # which WGSL reserves
-            # The page writes the inputs of one and reads the output of the other.
-            assert variant["launch"]["tensors"] == reference["plain"]["tensors"]
+            # The page writes the inputs of one and reads the output of the other: the same tensors.
             inputs = [t["name"] for t in launch["tensors"] if not t["output"]]
             assert [given["name"] for given in reference["definition"]["inputs"]] == inputs
 
@@ -131,6 +133,19 @@ def hwcn(x, w):
     return conv_batch.to_hwcn(conv_batch.conv_batch_reference(x, w, 1, 2))
 
 
+def normed(x, mean, var, gamma, beta):
+    return (x - mean) / np.sqrt(var + 1e-5) * gamma + beta
+
+
+def batch_norm_magnitude(x, mean, var, gamma, beta):
+    return normed(abs(x), -abs(mean), var, abs(gamma), abs(beta))
+
+
+def layer_norm_magnitude(x, gamma, beta):
+    scale = abs(gamma) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    return (abs(x) + abs(x).mean(1, keepdims=True)) * scale + abs(beta)
+
+
 COMPUTED = {
     "copy": ((7,), np.copy, 0),
     "every": ((5, 3), lambda a: a[::3], 0),
@@ -147,7 +162,30 @@ COMPUTED = {
     "pooling": ((2, 3, 7, 3, 1, 2), lambda x: compute.pool_nhwc_reference("max", x, 3, 1, 2), 0),
     "row sum": ((5, 7), lambda x: x.sum(1), 7),
     "softmax": ((5, 7), compute.softmax_reference, 188),
+    "layer norm": ((5, 7), compute.layer_norm_reference, 46),
+    "depthwise, channels first": (
+        (3, 5, 3, 1, 2), lambda x, k: compute.depthwise_reference(x, k, 1, 2), 10,
+    ),
+    "pooling, channels first": (
+        (3, 7, 3, 1, 2), lambda x: compute.pool_reference("max", x, 3, 1, 2), 0,
+    ),
+    "batch norm, channels first": ((3, 5), normed, 20),
+    "batch norm": ((7, 3), lambda *given: np.maximum(normed(*given), 0), 20),
 }  # fmt: skip
+# What is added up, where that is not what the reference makes of magnitudes.
+ADDED = {
+    "layer norm": layer_norm_magnitude,
+    "batch norm, channels first": batch_norm_magnitude,
+    "batch norm": batch_norm_magnitude,
+}
+
+
+def drawn(given, rng, dtype):
+    """Inputs as the page draws them: variances are positive."""
+    return [
+        (abs if each.get("positive") else np.asarray)(rng.standard_normal(each["shape"], dtype))
+        for each in given
+    ]
 
 
 @pytest.mark.parametrize("name", operations.OPERATIONS)
@@ -156,10 +194,15 @@ def test_the_page_works_out_what_numpy_does(name):
     operation = operations.OPERATIONS[name]
     told = operation.definition(**operation.named(size, {}))
     rng = np.random.default_rng(3)
-    inputs = [rng.standard_normal(given["shape"]) for given in told["inputs"]]
+    inputs = drawn(told["inputs"], rng, "float64")
     want, magnitudes = reference(*inputs), reference(*map(np.abs, inputs))
     indices = [list(map(int, index)) for index in np.ndindex(want.shape)]
-    found = ENGINE.call("workedOut", told, [x.ravel().tolist() for x in inputs], indices)
+    flat = [x.ravel().tolist() for x in inputs]
+    found = ENGINE.call("workedOut", told, flat, indices)
+    if name in ADDED:
+        magnitudes, added = ADDED[name](*inputs), operation.magnitudes(*size)
+        sums = ENGINE.call("workedOut", definition(added, terms), flat, indices)
+        found = [[value, most] for (value, _), (most, _) in zip(found, sums, strict=True)]
     np.testing.assert_allclose([value for value, _ in found], want.ravel(), rtol=1e-12, atol=1e-12)
     if terms:  # elsewhere nothing is added up
         np.testing.assert_allclose([m for _, m in found], magnitudes.ravel(), rtol=1e-12)
@@ -169,10 +212,20 @@ def test_the_page_works_out_what_numpy_does(name):
 @pytest.mark.parametrize("name", operations.OPERATIONS)
 def test_the_plain_kernel_is_right(name):
     size, reference, terms = COMPUTED[name]
-    tensors = operations.OPERATIONS[name].tensors(*size)
-    rng = np.random.default_rng(4)
-    inputs = [rng.standard_normal([int(s) for s in t.shape], "float32") for t in tensors[:-1]]
-    d2ltvm.check(d2ltvm.build(plain(tensors)), inputs, reference, terms=max(1, 2 * terms))
+    operation = operations.OPERATIONS[name]
+    tensors, rng = operation.tensors(*size), np.random.default_rng(4)
+    inputs = drawn(operation.definition(**operation.named(size, {}))["inputs"], rng, "float32")
+    kernel = d2ltvm.build(plain(tensors))
+    if name not in ADDED:
+        d2ltvm.check(kernel, inputs, reference, terms=max(1, 2 * terms))
+        return
+    wide = [x.astype("float64") for x in inputs]
+    want, most, got = reference(*wide), ADDED[name](*wide), np.full(kernel.params[-1].shape, np.nan)
+    sums, got = got.astype("float32"), got.astype("float32")
+    kernel(*inputs, got)
+    compare(name, got, want, most, terms)
+    d2ltvm.build(plain(operation.magnitudes(*size)))(*inputs, sums)
+    compare(name, sums, most, most, terms)
 
 
 def test_work_is_that_of_the_package():
@@ -192,6 +245,10 @@ def test_what_is_not_known_of_a_computation_is_refused():
     with pytest.raises(ValueError, match="exp2 is in the computation; expected terms"):
         definition(powers)
     assert definition(powers, 7)["terms"] == 7
+    root = (A, te.compute((4,), lambda i: te.rsqrt(te.abs(A[i])), name="C"))
+    with pytest.raises(ValueError, match="rsqrt is in the computation; expected terms"):
+        definition(root)
+    assert definition(root, 7)["stages"][0]["value"] == ["rsqrt", ["abs", ["at", 0, ["i", 0]]]]
     k = te.reduce_axis((0, 4), name="k")
     with pytest.raises(ValueError, match="C reduces by Min; expected a sum or the largest"):
         definition((A, te.compute((1,), lambda i: te.min(A[k], axis=k), name="C")))

@@ -72,6 +72,9 @@ TILED_BATCHES = ((128, 128, 8, 4, 3, 1, 1), (128, 128, 64, 14, 3, 1, 1))
 DEPTHWISE = ((1, 128, 28, 3, 1, 1), (8, 128, 56, 3, 1, 1), (32, 128, 56, 3, 1, 1))
 POOLINGS = ((1, 64, 56, 3, 1, 2), (4, 64, 112, 3, 1, 2), (16, 64, 112, 3, 1, 2))
 ROWS = ((256, 256), (4096, 1024), (16384, 1024))
+IMAGES = ((32, 56, 3, 1, 1), (128, 112, 3, 1, 1), (1024, 112, 3, 1, 1))
+NORMS = ((32, 56), (128, 112), (1024, 112))
+PIXELS = ((4 * 56 * 56, 64), (16 * 56 * 56, 64), (64 * 56 * 56, 64))
 
 FEWER_THREADS = "Blocks of 16 × 16 threads, not 32 × 32: WebGPU guarantees 256."
 SHALLOW = "A round takes {} along k, not 16: WebGPU guarantees 16 KB of shared memory a block."
@@ -111,6 +114,8 @@ TRANSPOSE = "memory/transpose"
 PRODUCT = "memory/matmul"
 OPERANDS = "memory/register_banks"
 BEYOND = "memory/matmul_cublas"
+OPERATORS = "convolution/operators"
+POOLING = "convolution/pooling"
 SUMS = "reductions/sums"
 SOFTMAX = "reductions/softmax"
 
@@ -376,13 +381,46 @@ KERNELS = (
         note=FOUR,
     ),
     Kernel(
-        "pool_strips", "convolution/pooling", "Max pooling, by the rows of a thread",
+        "pool_strips", POOLING, "Max pooling, by the rows of a thread",
         "pool_strips", "pooling", POOLINGS,
         tuple(
             Variant(label, {"width": 4, "strip": (rows, 1), "block": (1, 28, 8), "half": False})
             for label, rows in (("one row", 1), ("2 rows", 2), ("4 rows", 4))
         ),
         note=FOUR,
+    ),
+    Kernel(
+        "batch_norm_pixels", POOLING, "Batch norm and ReLU, by the pixels of a thread",
+        "batch_norm_pixels", "batch norm", PIXELS,
+        tuple(
+            Variant(
+                f"{each} pixel{'s' * (each > 1)}",
+                {"each": each, "block": (32, 8), "width": 4, "half": False},
+            )
+            for each in (1, 2, 4, 8)
+        ),
+        note=FOUR,
+    ),
+    Kernel(
+        "depthwise_rows", OPERATORS, "Depthwise convolution, channels first, by a thread's rows",
+        "depthwise_rows", "depthwise, channels first", IMAGES,
+        tuple(
+            Variant(f"{rows} row{'s' * (rows > 1)}", {"rows": rows, "nt": 224})
+            for rows in (1, 2, 4, 8)
+        ),
+    ),
+    Kernel(
+        "pool_rows", OPERATORS, "Max pooling, channels first, by the rows of a thread",
+        "pool_rows", "pooling, channels first", IMAGES,
+        tuple(
+            Variant(f"{rows} row{'s' * (rows > 1)}", {"rows": rows, "nt": 224})
+            for rows in (1, 2, 4, 8)
+        ),
+    ),
+    Kernel(
+        "batch_norm_flat", OPERATORS, "Batch norm, channels first, an element a thread",
+        "batch_norm_flat", "batch norm, channels first", NORMS, _one(nt=256),
+        note="Blocks of 256 threads, not 1,024: WebGPU guarantees 256.",
     ),
     Kernel(
         "sum_a_thread", SUMS, "Sums of rows, a thread for each", "sum_a_thread", "row sum", ROWS,
@@ -412,6 +450,24 @@ KERNELS = (
         "softmax_held", SOFTMAX, "Softmax, kept in registers", "softmax_held", "softmax", ROWS,
         _one(_rows("softmax", "in registers"), dtype="float32", nt=64, width=4),
         against="softmax_online", note=f"{FOUR} {TREE}",
+    ),
+    Kernel(
+        "layer_norm_passes", SOFTMAX, "Layer norm, three passes", "layer_norm_passes",
+        "layer norm", ROWS,
+        _one(_rows("layer_norm", "three passes"), dtype="float32", nt=64, width=4),
+        note=f"{FOUR} {TREE}",
+    ),
+    Kernel(
+        "layer_norm_welford", SOFTMAX, "Layer norm, two passes", "layer_norm_welford",
+        "layer norm", ROWS,
+        _one(_rows("layer_norm", "two passes"), dtype="float32", nt=64, width=4),
+        against="layer_norm_passes", note=f"{FOUR} {TREE}",
+    ),
+    Kernel(
+        "layer_norm_held", SOFTMAX, "Layer norm, kept in registers", "layer_norm_held",
+        "layer norm", ROWS,
+        _one(_rows("layer_norm", "in registers"), dtype="float32", nt=64, width=4),
+        against="layer_norm_welford", note=f"{FOUR} {TREE}",
     ),
     Kernel(
         "hwcn_blocks", "batched/hwcn", "Convolution of a batch, the tutorial's", "hwcn_blocks",

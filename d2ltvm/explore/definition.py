@@ -14,6 +14,7 @@ BINARY = {
     **dict(LT="<", LE="<=", GT=">", GE=">=", EQ="==", NE="!=", And="and", Or="or"),
 }
 ROUNDED = {"+": 1, "-": 1, "*": 1, "/": 5}  # WGSL's division is off by 2.5 units in the last place
+FUNCTIONS = {"exp2": "exp2", "sqrt": "sqrt", "rsqrt": "rsqrt", "fabs": "abs"}  # by TVM's name
 
 
 def definition(tensors: Sequence[Any], terms: int | None = None) -> dict[str, Any]:
@@ -25,7 +26,8 @@ def definition(tensors: Sequence[Any], terms: int | None = None) -> dict[str, An
 
     An expression is a number; `["i", k]`, the index k, where indices of a sum follow on those of
     the element; `["at", t, ...]`, an element of tensor t, where stages follow on inputs;
-    `["if", condition, a, b]`; `["exp2", a]`; or an operator with two expressions.
+    `["if", condition, a, b]`; `["exp2", a]`, and so for sqrt, rsqrt and abs; or an operator with
+    two expressions.
 
     Args:
         tensors: te tensors, inputs before the output, as `d2ltvm.schedule` takes them.
@@ -39,7 +41,7 @@ def definition(tensors: Sequence[Any], terms: int | None = None) -> dict[str, An
 
     Raises:
         ValueError: the output is not one tensor that is computed from the others, or there is an
-            expression that is not known here, or exp2 without `terms`.
+            expression that is not known here, or exp2 or a root without `terms`.
     """
     *given, result = tensors
     stages: list[Any] = []
@@ -130,8 +132,8 @@ def _expression(node: Any, axes: dict[Any, int], numbers: dict[Any, int]) -> Any
             return ["at", numbers[node.args[0]], *of(*node.args[1:])]
         if name == "if_then_else":
             return ["if", *of(*node.args)]
-        if name == "exp2":
-            return ["exp2", *of(*node.args)]
+        if name in FUNCTIONS:
+            return [FUNCTIONS[name], *of(*node.args)]
     raise ValueError(f"a {kind} is in the computation; expected sums, products and conditions")
 
 
@@ -150,8 +152,9 @@ def _roundings(value: Any, of: list[int]) -> int:
         return 0
     if value[0] == "at":
         return of[value[1]]
-    if value[0] == "exp2":
-        raise ValueError("exp2 is in the computation; expected terms, how many roundings it has")
+    if value[0] in ("exp2", "sqrt", "rsqrt"):
+        name = value[0]
+        raise ValueError(f"{name} is in the computation; expected terms, how many roundings it has")
     most = max(_roundings(part, of) for part in value[1:])
     return most + (0 if _of_indices(value) else ROUNDED.get(value[0], 0))
 

@@ -14,7 +14,7 @@ from d2ltvm.bench.records import Record, load_record
 from d2ltvm.compiler import cache
 from d2ltvm.compiler.webgpu import Shader, wgsl
 from d2ltvm.explore.catalog import BY_NAME, KERNELS, Kernel, Recorded, Variant
-from d2ltvm.explore.definition import plain
+from d2ltvm.explore.definition import definition, plain
 from d2ltvm.explore.operations import OPERATIONS, Operation, Size
 from d2ltvm.system import files
 
@@ -143,8 +143,18 @@ def _at_size(of: Kernel, size: Size) -> dict[str, Any]:
 
 def _reference(operation: Operation, named: dict[str, Any]) -> dict[str, Any]:
     """The definition, and the plain kernel that the page holds the whole result against."""
-    plainly = plain(operation.tensors(**named))
-    return {"definition": operation.definition(**named), "plain": launch(wgsl(plainly))}
+    told = {
+        "definition": operation.definition(**named),
+        "plain": launch(wgsl(plain(operation.tensors(**named)))),
+    }
+    if operation.magnitudes is None:
+        return told
+    added = operation.magnitudes(**named)
+    of_them = {
+        "definition": definition(added, operation.definition(**named)["terms"]),
+        "plain": launch(wgsl(plain(added))),
+    }
+    return {**told, "magnitudes": of_them}
 
 
 def _adapted(of: Kernel) -> list[str]:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 
 from d2ltvm.compute.conv_batch import conv_hwcn
 from d2ltvm.compute.convolution import conv, conv_gflop, conv_out_size
-from d2ltvm.compute.operators_nhwc import depthwise_nhwc, pool_nhwc
+from d2ltvm.compute.operators import batch_norm, depthwise_conv, pool
+from d2ltvm.compute.operators_nhwc import batch_norm_nhwc, depthwise_nhwc, pool_nhwc
 from d2ltvm.compute.ops import broadcast_add, matmul, vector_add, vector_copy
-from d2ltvm.compute.reductions import row_sum, softmax
+from d2ltvm.compute.reductions import layer_norm, row_sum, softmax
 from d2ltvm.explore.definition import definition
 
 Size = tuple[int, ...]
@@ -31,6 +32,10 @@ class Operation:
         terms: how many roundings an element takes, by the sizes, where that does not follow from
             the definition.
         relative: whether the error is in proportion to the result itself: nothing cancels in it.
+        magnitudes: te tensors as `tensors` has them, of which the output is what the terms of an
+            element come to in magnitude: where a difference or a root is not the last thing done,
+            the computation on magnitudes does not say that.
+        positive: names of the inputs of which there is a root.
         recorded: the sizes behind a place on the x axis of the H200's records.
     """
 
@@ -41,6 +46,8 @@ class Operation:
     moved: Callable[..., float] | None = None
     terms: Callable[..., int] | None = None
     relative: bool = False
+    magnitudes: Callable[..., Sequence[Any]] | None = None
+    positive: tuple[str, ...] = ()
     recorded: Callable[[Any], Size] = lambda x: (x,)
 
     def named(self, size: Size, options: dict[str, Any]) -> dict[str, Any]:
@@ -60,6 +67,8 @@ class Operation:
         """What it computes, as data, and how far a result may be off."""
         terms = self.terms(**sizes) if self.terms else None
         told = definition(self.tensors(**sizes), terms)
+        for given in told["inputs"]:
+            given |= {"positive": True} if given["name"] in self.positive else {}
         return {**told, "relative": True} if self.relative else told
 
 
@@ -116,7 +125,65 @@ def softmax_rows(rows: int, cols: int) -> Sequence[Any]:
     return softmax(rows, cols, "float32")
 
 
+def layer_norm_rows(rows: int, cols: int) -> Sequence[Any]:
+    """Layer norm of the rows of a matrix."""
+    return layer_norm(rows, cols, "float32")
+
+
+def layer_norm_magnitudes(rows: int, cols: int, eps: float = 1e-5) -> Sequence[Any]:
+    """What a layer norm adds up, in magnitude: |x| and their mean, scaled, and beta."""
+    X, G, B, _ = layer_norm_rows(rows, cols)
+    share = tirx.const(1 / cols, "float32")
+    a, k, j = (te.reduce_axis((0, cols), name=name) for name in "akj")
+    A = te.compute((rows,), lambda i: te.sum(te.abs(X[i, a]) * share, axis=a), name="A")
+    M = te.compute((rows,), lambda i: te.sum(X[i, k] * share, axis=k), name="M")
+    D = te.compute(
+        (rows,),
+        lambda i: te.sum((X[i, j] - M[i]) * (X[i, j] - M[i]) * share, axis=j),
+        name="D",
+    )
+    R = te.compute((rows,), lambda i: te.rsqrt(D[i] + tirx.const(eps, "float32")), name="R")
+
+    def element(i: Any, c: Any) -> Any:
+        return (te.abs(X[i, c]) + A[i]) * R[i] * te.abs(G[c]) + te.abs(B[c])
+
+    return X, G, B, te.compute((rows, cols), element, name="Y")
+
+
+def depthwise_image(c: int, n: int, k: int, p: int, s: int) -> Sequence[Any]:
+    """A depthwise convolution of a square image."""
+    return depthwise_conv(c, n, n, k, k, p, p, s, s)[:3]
+
+
+def pooled_image(c: int, n: int, k: int, p: int, s: int) -> Sequence[Any]:
+    """A max pooling of a square image."""
+    return pool("max", c, n, n, k, k, p, p, s, s)[:2]
+
+
+def normed_pixels(pixels: int, c: int) -> Sequence[Any]:
+    """A batch norm with the channels last, and a ReLU behind it."""
+    return batch_norm_nhwc(pixels, c, relu=True, dtype="float32")
+
+
+def batch_norm_magnitudes(tensors: Sequence[Any], eps: float = 1e-5) -> Sequence[Any]:
+    """What a batch norm adds up, in magnitude, whichever way its channels lie."""
+    X, Mean, Var, Gamma, Beta, Y = tensors
+
+    def element(*index: Any) -> Any:
+        channel = index[-1:] if len(index) == 2 else (index[0], 0, 0)
+        sizes = te.abs(X[index]) + te.abs(Mean[channel])
+        root = te.sqrt(Var[channel] + tirx.const(eps, "float32"))
+        return sizes / root * te.abs(Gamma[channel]) + te.abs(Beta[channel])
+
+    return *tensors[:-1], te.compute(Y.shape, element, name="Y")
+
+
 ROWS = "{rows:,} rows of {cols:,}"
+IMAGE = "{c} channels, {n} × {n}"
+VARIANCES = ("Var",)
+# A difference or a sum with eps, a root of 9 (WGSL has it as 1 / inverseSqrt), a division of 5, two
+# products and two sums: at most so many for any element of a batch norm, in whichever order.
+NORMED = 20
 
 OPERATIONS = {
     "copy": Operation(lambda n: vector_copy(n), "n = {n:,}", "GB/s", lambda n: 0),
@@ -177,5 +244,44 @@ OPERATIONS = {
         # follows the largest number in four steps. The rest: the sum's own, a division, a product.
         terms=lambda rows, cols: cols + 7 * 25 + 6,
         relative=True,
+    ),
+    "layer norm": Operation(
+        layer_norm_rows,
+        ROWS,
+        "GB/s",
+        # A sum for the mean; a difference, a product and a sum for the variance; and a difference,
+        # two products and a sum for the result.
+        lambda rows, cols: 8 * rows * cols,
+        # Of numbers from -1 to 1, whose mean magnitude is below their deviation. The mean goes
+        # through as many roundings as there are columns, and 2. The variance has as many of its
+        # own, and twice those of the mean; a root halves them. The rest: roots, a division, and
+        # what a result itself takes.
+        terms=lambda rows, cols: cols + 2 + 3 * (cols + 2) // 2 + 24,
+        magnitudes=layer_norm_magnitudes,
+    ),
+    "depthwise, channels first": Operation(
+        depthwise_image,
+        IMAGE,
+        "GB/s",
+        lambda c, n, k, p, s: 2 * k * k * c * conv_out_size(n, k, p, s) ** 2,
+    ),
+    "pooling, channels first": Operation(pooled_image, IMAGE, "GB/s", lambda **shape: 0),
+    "batch norm, channels first": Operation(
+        lambda c, n: batch_norm(c, n),
+        IMAGE,
+        "GB/s",
+        lambda c, n: 4 * c * n * n,
+        terms=lambda **_: NORMED,
+        magnitudes=lambda c, n: batch_norm_magnitudes(batch_norm(c, n)),
+        positive=VARIANCES,
+    ),
+    "batch norm": Operation(
+        normed_pixels,
+        "{pixels:,} pixels of {c} channels",
+        "GB/s",
+        lambda pixels, c: 2 * pixels * c,
+        terms=lambda **_: NORMED,
+        magnitudes=lambda pixels, c: batch_norm_magnitudes(normed_pixels(pixels, c)),
+        positive=VARIANCES,
     ),
 }

@@ -143,6 +143,20 @@ PLANTED = {
     "a pixel left out": ("pool_strips", r"(PaddedX_local\[)3i", "$12i"),
     "a power": ("softmax_held", r"(e\[0i\] = )", "$11.001f * "),
     "a thread left out": ("sum_a_block", r"threadIdx.x\) < 4i", "threadIdx.x) < 3i"),
+    "a variance of one number fewer": (
+        "layer_norm_held",
+        r"/ (\d\.\d+e\+\d\df)\) \+ ",
+        "/ ($1 - 1.0f)) + ",
+    ),
+    "a thread's mean left out": ("layer_norm_welford", r"threadIdx.x\) < 4i", "threadIdx.x) < 3i"),
+    "another epsilon": ("batch_norm_flat", r"1\.0+e-05f", "1.0e-4f"),
+    "the mean of a neighbour": (
+        "batch_norm_pixels",
+        r"\(Mean_local\[0i\]\)\[1\]",
+        "(Mean_local[0i])[0]",
+    ),
+    "a weight of a neighbour": ("depthwise_rows", r"\* 9i\) \+ 7i\)", "* 9i) + 8i)"),
+    "a border of zeros": ("pool_rows", r"-3\.4\d+e\+38f", "0.0f"),
 }
 
 

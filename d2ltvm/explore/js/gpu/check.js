@@ -8,7 +8,9 @@ import { fetched, once, ready, size } from "./kernel.js";
 
 /**
  * @typedef {import("./kernel.js").Launch} Launch
- * @typedef {{definition: import("./definition.js").Definition, plain: Launch}} Reference
+ * @typedef {import("./definition.js").Definition} Definition
+ * @typedef {{definition: Definition, plain: Launch, magnitudes?: {definition: Definition, plain: Launch}}} Reference
+ *   `magnitudes`: what is added up in each element, where that is not the computation on magnitudes
  * @typedef {{right: boolean, sampled: number, elements: number, wrong: string}} Verdict
  */
 
@@ -47,13 +49,15 @@ export function compared(got, want, magnitudes, terms) {
 /**
  * Compare a sample of a result with double precision.
  * @param {ArrayLike<number>} got
- * @param {import("./definition.js").Definition} definition
+ * @param {Definition} definition
  * @param {ArrayLike<number>[]} inputs
+ * @param {Definition} [magnitudes]
  * @returns {{sampled: number, first: number, should: number}} the first that is too far off, or -1
  */
-export function sampled(got, definition, inputs) {
+export function sampled(got, definition, inputs, magnitudes) {
   const { shape } = definition.stages[definition.stages.length - 1];
-  const { value, magnitude } = elements(definition, inputs);
+  const { value, magnitude: summed } = elements(definition, inputs);
+  const magnitude = magnitudes ? elements(magnitudes, inputs).value : summed;
   const chosen = places(SAMPLED, got.length, 7);
   for (const place of chosen) {
     const index = indexOf(place, shape);
@@ -74,12 +78,16 @@ export function sampled(got, definition, inputs) {
  * @param {Reference} reference
  * @returns {Promise<Verdict>}
  */
-export async function checked(device, encode, buffers, { definition, plain }) {
-  const inputs = definition.inputs.map(({ shape }, k) => numbers(size(shape), k));
+export async function checked(device, encode, buffers, { definition, plain, magnitudes: added }) {
+  const inputs = definition.inputs.map(({ shape, positive }, k) => {
+    const made = numbers(size(shape), k);
+    return positive ? made.map(Math.abs) : made;
+  });
   const output = buffers[definition.stages[definition.stages.length - 1].name];
   const names = definition.inputs.map(({ name }) => name);
   const poison = new Float32Array(output.size / 4).fill(NaN);
   const launchPlain = await ready(device, plain, buffers);
+  const launchAdded = added && (await ready(device, added.plain, buffers));
   /**
    * @param {(pass: any) => void} kernel
    * @param {boolean} absolute
@@ -92,10 +100,10 @@ export async function checked(device, encode, buffers, { definition, plain }) {
   };
   const want = await result(launchPlain, false);
   const summed = definition.terms && !definition.relative;
-  const magnitudes = summed ? await result(launchPlain, true) : want;
+  const magnitudes = summed ? await (launchAdded ? result(launchAdded, false) : result(launchPlain, true)) : want;
   const got = await result(encode, false);
   const all = compared(got, want, magnitudes, definition.terms);
-  const some = sampled(got, definition, inputs);
+  const some = sampled(got, definition, inputs, added && added.definition);
   const verdict = { right: !all.wrong && some.first < 0, sampled: some.sampled, elements: got.length };
   return { ...verdict, wrong: verdict.right ? "" : said(got, want, all, some) };
 }

@@ -2,10 +2,10 @@
 
 /**
  * @typedef {number | any[]} Expression a number; ["i", k], the index k; ["at", tensor, ...indices];
- *   ["if", condition, a, b]; ["exp2", a]; or an operator and two expressions
+ *   ["if", condition, a, b]; ["exp2", a], and so for sqrt, rsqrt and abs; or an operator and two expressions
  * @typedef {{name: string, shape: number[], reduce: number[], by?: string, value: Expression}} Stage
  *   the sum over `reduce`, or by "max" the largest
- * @typedef {{inputs: {name: string, shape: number[]}[], stages: Stage[], terms: number, relative?: boolean}} Definition
+ * @typedef {{inputs: {name: string, shape: number[], positive?: boolean}[], stages: Stage[], terms: number, relative?: boolean}} Definition
  * @typedef {(index: number[]) => number} Element
  */
 
@@ -120,6 +120,9 @@ const OPERATORS = {
   or: (a, b) => Number(a || b),
 };
 
+/** @type {Record<string, (a: number) => number>} */
+const FUNCTIONS = { exp2: (a) => 2 ** a, sqrt: Math.sqrt, rsqrt: (a) => 1 / Math.sqrt(a), abs: Math.abs };
+
 /**
  * @param {Expression} expression
  * @param {Element[]} tensors
@@ -143,9 +146,9 @@ function compiled(expression, tensors, absolute) {
     const [a, b] = parts.slice(1).map((/** @type {Expression} */ part) => compiled(part, tensors, absolute));
     return (index) => (condition(index) ? a(index) : b(index));
   }
-  if (name === "exp2") {
-    const exponent = compiled(parts[0], tensors, absolute);
-    return (index) => 2 ** exponent(index);
+  if (name in FUNCTIONS) {
+    const given = compiled(parts[0], tensors, absolute);
+    return (index) => FUNCTIONS[name](given(index));
   }
   const operator = OPERATORS[absolute && name === "-" ? "+" : name];
   const [a, b] = parts.map((/** @type {Expression} */ part) => compiled(part, tensors, absolute));
