@@ -131,7 +131,7 @@ def layer_norm_rows(rows: int, cols: int) -> Sequence[Any]:
 
 
 def layer_norm_magnitudes(rows: int, cols: int, eps: float = 1e-5) -> Sequence[Any]:
-    """What a layer norm adds up, in magnitude: |x| and their mean, scaled, and beta."""
+    """What a layer norm adds up, in magnitude: a number and the mean, scaled, and beta."""
     X, G, B, _ = layer_norm_rows(rows, cols)
     share = tirx.const(1 / cols, "float32")
     a, k, j = (te.reduce_axis((0, cols), name=name) for name in "akj")
@@ -179,7 +179,7 @@ def batch_norm_magnitudes(tensors: Sequence[Any], eps: float = 1e-5) -> Sequence
 
 
 ROWS = "{rows:,} rows of {cols:,}"
-IMAGE = "{c} channels, {n} × {n}"
+IMAGE = "{c:,} channels, {n} × {n}"
 VARIANCES = ("Var",)
 # A difference or a sum with eps, a root of 9 (WGSL has it as 1 / inverseSqrt), a division of 5, two
 # products and two sums: at most so many for any element of a batch norm, in whichever order.
