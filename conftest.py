@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jupyter_client.manager
 import pytest
+from jupyter_client.provisioning import local_provisioner
 
 # jsonschema, which reads notebooks, takes 2 s to import it, for a format that no notebook has.
 sys.modules.setdefault("rfc3987_syntax", None)
@@ -18,6 +19,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
 )
+
+import forked_kernels  # noqa: E402
 
 _start = jupyter_client.manager.KernelManager.start_kernel
 
@@ -34,6 +37,7 @@ def _start_without_pytest(self, **arguments):
 
 
 jupyter_client.manager.KernelManager.start_kernel = _start_without_pytest
+local_provisioner.launch_kernel = forked_kernels.launch
 
 
 def pytest_collection_modifyitems(items):
