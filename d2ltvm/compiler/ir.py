@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import tvm
 import tvm_ffi
 
 
@@ -15,8 +16,15 @@ def find(root: Any, *kinds: str) -> list[Any]:
     nodes: list[Any] = []
 
     def visit(node: Any) -> None:
-        if type(node).__name__ in kinds:
+        if type(node).__name__ in kinds:  # and not that of a class derived from it
             nodes.append(node)
 
-    tvm_ffi.structural_walk(root, visit, order="pre")
+    classes = tuple(_class(kind) for kind in kinds)
+    tvm_ffi.structural_walk(root, (classes, visit), order="pre")
     return nodes
+
+
+def _class(kind: str) -> Any:
+    """The class of TVM's of a name: with it a walk calls Python at nodes of that class alone."""
+    homes = (tvm.tirx, tvm.s_tir, tvm.ir)
+    return getattr(next((home for home in homes if hasattr(home, kind)), tvm), kind)

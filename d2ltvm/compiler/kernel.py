@@ -68,7 +68,8 @@ class Kernel:
             cubin.ensure_cuda_compiler()
         if self.target.kind.name == "llvm":
             threads.use_all_cores()
-        lowered = lower(mod, self.target, config)
+        by_tvm = self.runs and self.target.kind.name in ("cuda", "llvm")  # it is launched
+        lowered = lower(mod, self.target if by_tvm else devices.to_read(self.target), config)
         self._executable = lowered.executable
         self.params, self.launches, self.source = lowered.params, lowered.launches, lowered.source
         self._opencl = opencl.Program(lowered) if self.target.kind.name == "opencl" else None
@@ -147,11 +148,12 @@ class Kernel:
         if not str(arch).startswith("sm_"):
             raise ValueError(f"arch is {arch!r}; expected an architecture such as 'sm_80'")
         arch = architecture(self.mod, arch)
-        return lower(self.mod, devices.as_target(arch), self.config).source
+        target = devices.to_read(devices.as_target(arch))
+        return lower(self.mod, target, self.config).source
 
     def opencl_source(self) -> str:
         """OpenCL source, with or without an OpenCL device, as text."""
-        return lower(self.mod, tvm.target.Target("opencl"), self.config).source
+        return lower(self.mod, devices.to_read(tvm.target.Target("opencl")), self.config).source
 
     def cubin(self, arch: str = "sm_90") -> bytes:
         """Machine code for an architecture, compiled by NVRTC: bytes of an ELF file."""

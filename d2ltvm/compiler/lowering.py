@@ -139,7 +139,7 @@ def _lower_tile_kernel(mod: Any, target: Any, config: dict[str, Any]) -> Lowered
             "its source, cubin and SASS, by build(kernel, 'sm_90a')",
             "a machine with an H100 or H200",
         )
-    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host="llvm")
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host=target.host or "llvm")
     capture = _AfterSplit()
     with tvm.transform.PassContext(config=config, instruments=[capture]):
         executable = tvm.compile(mod, target=target, tir_pipeline="tirx")

@@ -25,6 +25,7 @@ from d2ltvm.compiler import cache
 from d2ltvm.compiler.ir import find
 from d2ltvm.compiler.launches import Lowered, Param
 from d2ltvm.compiler.lowering import as_module, lower
+from d2ltvm.system import devices
 
 # What every device with WebGPU has. Source: W3C, WebGPU, section 3.6.2, "Limits".
 MAX_THREADS = 256
@@ -182,7 +183,7 @@ def _at_most(main: Any, steps: int) -> Any:
 def _target() -> Any:
     # TVM's own limit on shared memory, which its message does not explain, is out of the way.
     kind = {"kind": "webgpu", "max_num_threads": MAX_THREADS, "max_shared_memory_per_block": 2**20}
-    return tvm.target.Target(kind, host="llvm")
+    return devices.to_read(tvm.target.Target(kind))
 
 
 def check_limits(shader: Shader) -> None:

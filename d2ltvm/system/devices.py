@@ -241,6 +241,23 @@ def as_target(target: Any = None) -> Any:
     raise ValueError(f"target is {shown(target)}; expected {TARGETS}")
 
 
+def to_read(target: Any) -> Any:
+    """A target for a kernel whose code is read, or which TVM's host code does not launch.
+
+    >>> int(to_read(as_target("sm_80")).host.attrs["opt-level"])
+    0
+
+    LLVM optimizes that host code otherwise, which takes longer than all else for a short kernel.
+
+    Args:
+        target: a `tvm.target.Target` of a GPU, OpenCL or WebGPU.
+
+    Returns:
+        The `tvm.target.Target` with another host.
+    """
+    return target.with_host(tvm.target.Target({"kind": "llvm", "opt-level": 0}))
+
+
 def describe_device() -> dict[str, str]:
     """Name, driver and CUDA version of the GPU.
 
