@@ -20,6 +20,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
 )
 
+# A second thread of OpenBLAS spins for some 30 ms behind each product, while other tests would run.
+# NumPy reads this when it is imported; the kernels of notebooks, and other processes, are not told.
+with pytest.MonkeyPatch.context() as _patch:
+    _patch.setenv("OPENBLAS_NUM_THREADS", os.environ.get("OPENBLAS_NUM_THREADS", "1"))
+    import numpy  # noqa: F401
+
 import forked_kernels  # noqa: E402
 
 _start = jupyter_client.manager.KernelManager.start_kernel
