@@ -6,14 +6,16 @@ kernel is a copy of it. Nothing of this package is imported there: a chapter doe
 `make notebooks` starts kernels as Jupyter does.
 """
 
-import atexit
 import contextlib
-import multiprocessing
+import functools
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jupyter_client.provisioning.local_provisioner as provisioner
@@ -22,9 +24,6 @@ import jupyter_client.provisioning.local_provisioner as provisioner
 READ_AT_IMPORT = ("LD_", "MPL", "OMP_", "OPENBLAS_", "PYTHON", "TVM_")
 
 _launch = provisioner.launch_kernel
-_server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["tools.kernel_imports"])
-_first: list[dict[str, str]] = []
 
 
 class ForkedKernel:
@@ -33,20 +32,24 @@ class ForkedKernel:
     stdin = stdout = stderr = None
 
     def __init__(self, arguments: list[str], env: Mapping[str, str], cwd: str | None) -> None:
-        self._process = _server.Process(target=_become_kernel, args=(arguments, dict(env), cwd))
-        self._process.start()
-        self.pid = self._process.pid
-        atexit.register(self.kill)  # or the end of pytest would wait for its end
-        # Signals go to its group, and that must not be the group of pytest.
-        while self.poll() is None and os.getpgid(self.pid) != self.pid:
-            time.sleep(0.001)
+        server, _ = _server()
+        wanted = {"arguments": arguments, "env": dict(env), "cwd": cwd and str(cwd)}
+        server.stdin.write(json.dumps(wanted) + "\n")
+        server.stdin.flush()
+        self.pid = int(server.stdout.readline())
 
     def poll(self) -> int | None:
-        return self._process.exitcode
+        """None while it runs, then 0: how it ended, only its parent knows."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return 0
+        return None
 
-    def wait(self) -> int | None:
-        self._process.join()
-        return self._process.exitcode
+    def wait(self) -> int:
+        while self.poll() is None:
+            time.sleep(0.01)
+        return 0
 
     def send_signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -63,40 +66,25 @@ def launch(command: list[str], **options: Any) -> Any:
     """As `jupyter_client.launch_kernel`; Python's own kernel is forked."""
     env = options.get("env") or os.environ
     python = command[:3] == [sys.executable, "-m", "ipykernel_launcher"]
-    if not python or _at_import(env) != _of_server():
+    if not python or _at_import(env) != _server()[1]:
         return _launch(command, **options)
     return ForkedKernel(command[3:], env, options.get("cwd"))
 
 
+@functools.cache
+def _server() -> tuple[Any, dict[str, str]]:
+    """The process that kernels are forked from, and what its modules read of the environment."""
+    # Matplotlib reads it when it is imported; ipykernel says the same, later.
+    backend = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    server = subprocess.Popen(
+        [sys.executable, "-P", Path(__file__).with_name("kernel_server.py")],
+        env={**backend, **os.environ},
+        stdin=subprocess.PIPE,  # it ends when this process does, which closes it
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return server, _at_import(os.environ)
+
+
 def _at_import(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name.startswith(READ_AT_IMPORT)}
-
-
-def _of_server() -> dict[str, str]:
-    """The same of the process that kernels are forked from, which starts with the first of them."""
-    if not _first:
-        _first.append(_at_import(os.environ))
-    return _first[0]
-
-
-def _path(env: Mapping[str, str]) -> list[str]:
-    """Where a kernel looks for modules: what PYTHONPATH says, and Python's own folders."""
-    told = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
-    return [*told, *(name for name in sys.path if name.startswith((sys.prefix, sys.base_prefix)))]
-
-
-def _become_kernel(arguments: list[str], env: dict[str, str], cwd: str | None) -> None:
-    """Be what `python -m ipykernel_launcher` is, in a process of its own session."""
-    from tools import kernel_imports  # the folder of this clone, which PYTHONPATH has
-
-    os.setsid()
-    os.environ.clear()
-    os.environ.update(env, JPY_PARENT_PID=str(os.getppid()))
-    os.chdir(cwd or os.getcwd())
-    sys.path[:] = _path(env)
-    sys.argv = ["ipykernel_launcher", *arguments]
-    with open(os.devnull, "r+b") as nothing:
-        for standard in range(3):
-            os.dup2(nothing.fileno(), standard)
-    kernel_imports.numpy.random.seed()
-    kernel_imports.kernelapp.launch_new_instance()
