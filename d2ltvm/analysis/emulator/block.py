@@ -136,6 +136,8 @@ class Block:
     def value(self, node: Node) -> Value:
         """An expression's value for each thread: a number, or (threads, lanes of a vector)."""
         kind = node.type_name
+        if kind == "IntImm":
+            return node.number
         if kind in ("And", "Or"):
             return self._both(node, kind == "And")
         if kind in arithmetic.BINARY:
@@ -144,9 +146,6 @@ class Block:
         if kind == "Call":
             return self._called(node)
         return getattr(self, f"_value_{kind}", self._unknown)(node)
-
-    def _value_IntImm(self, node: Node) -> Value:
-        return int(node.value)
 
     def _value_FloatImm(self, node: Node) -> Value:
         return np.dtype(node.element).type(node.value)

@@ -39,6 +39,11 @@ class Mirror:
         return str(name.rpartition(".")[2])
 
     @functools.cached_property
+    def number(self) -> int:
+        """The integer that a constant is."""
+        return int(self.original.value)
+
+    @functools.cached_property
     def element(self) -> str:
         """NumPy's name for an element of an expression's type."""
         return str(self.original.ty.dtype).partition("x")[0]

@@ -113,7 +113,7 @@ class Threads(Block):
         if isinstance(values, int):
             return values
         values = spread(values, self.active.shape)[self.active]
-        if np.any(values != values[0]):
+        if (values != values[0]).any():
             raise NotImplementedError(f"{node} is not the same in all threads of a warpgroup")
         return int(values[0])
 
@@ -188,6 +188,8 @@ class Threads(Block):
 
     def value(self, node: Node) -> Value:
         name = node.operation
+        if not name:  # most expressions call nothing
+            return super().value(node)
         if name in SAME:
             return self.value(node.args[0])
         if name == "address_of":
