@@ -37,7 +37,7 @@ def _start_without_pytest(self, **arguments):
     Where ipykernel sees that variable it leaves the output of C code alone, so that TVM's warnings
     and those of child processes would be missing from what nbval compares.
     """
-    environment = {**(arguments.pop("env", None) or os.environ)}
+    environment = {**(arguments.pop("env", None) or forked_kernels.environment())}
     environment.pop("PYTEST_CURRENT_TEST", None)
     return _start(self, env=environment, **arguments)
 

@@ -35,13 +35,22 @@ def answers(env, tmp_path):
 
 @pytest.mark.parametrize("forked", [True, False])
 def test_a_kernel(forked, tmp_path):
-    env = {**os.environ, "TOLD": "so"} | ({} if forked else {"OMP_NUM_THREADS": "3"})
+    env = {**forked_kernels.STARTED, "TOLD": "so"}
+    env |= {} if forked else {"OMP_NUM_THREADS": "3"}
     (said, child), process = answers(env, tmp_path)
     backend = "module://matplotlib_inline.backend_inline"
     assert said == f"True|{tmp_path}|{forked}|[]|so|{backend}|[]"
     assert child == "from a child"
     assert isinstance(process, forked_kernels.ForkedKernel) == forked
     assert process.poll() is not None
+
+
+def test_threads_of_earlier_tests_are_not_told(monkeypatch):
+    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "3")
+    monkeypatch.setitem(os.environ, "D2LTVM_TOLD", "so")
+    monkeypatch.delitem(forked_kernels.STARTED, "OMP_NUM_THREADS", raising=False)
+    found = forked_kernels.environment()
+    assert "OMP_NUM_THREADS" not in found and found["D2LTVM_TOLD"] == "so"
 
 
 def test_another_command_is_started(tmp_path):

@@ -23,6 +23,9 @@ import jupyter_client.provisioning.local_provisioner as provisioner
 # Read while a module is imported, which happens before a kernel has its own environment.
 READ_AT_IMPORT = ("LD_", "MPL", "OMP_", "OPENBLAS_", "PYTHON", "TVM_")
 
+# As it was before any test: to build a kernel for the processor sets numbers of threads in it.
+STARTED = dict(os.environ)
+
 _launch = provisioner.launch_kernel
 
 
@@ -32,7 +35,7 @@ class ForkedKernel:
     stdin = stdout = stderr = None
 
     def __init__(self, arguments: list[str], env: Mapping[str, str], cwd: str | None) -> None:
-        server, _ = _server()
+        server = _server()
         wanted = {"arguments": arguments, "env": dict(env), "cwd": cwd and str(cwd)}
         server.stdin.write(json.dumps(wanted) + "\n")
         server.stdin.flush()
@@ -66,24 +69,29 @@ def launch(command: list[str], **options: Any) -> Any:
     """As `jupyter_client.launch_kernel`; Python's own kernel is forked."""
     env = options.get("env") or os.environ
     python = command[:3] == [sys.executable, "-m", "ipykernel_launcher"]
-    if not python or _at_import(env) != _server()[1]:
+    if not python or _at_import(env) != _at_import(STARTED):
         return _launch(command, **options)
     return ForkedKernel(command[3:], env, options.get("cwd"))
 
 
+def environment() -> dict[str, str]:
+    """This process's own, for a kernel, whichever tests ran here before: see `STARTED`."""
+    told = {name for name in os.environ if name.endswith("_NUM_THREADS")} - STARTED.keys()
+    return {name: value for name, value in os.environ.items() if name not in told}
+
+
 @functools.cache
-def _server() -> tuple[Any, dict[str, str]]:
-    """The process that kernels are forked from, and what its modules read of the environment."""
+def _server() -> Any:
+    """The process that kernels are forked from."""
     # Matplotlib reads it when it is imported; ipykernel says the same, later.
     backend = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-    server = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-P", Path(__file__).with_name("kernel_server.py")],
-        env={**backend, **os.environ},
+        env={**backend, **STARTED},
         stdin=subprocess.PIPE,  # it ends when this process does, which closes it
         stdout=subprocess.PIPE,
         text=True,
     )
-    return server, _at_import(os.environ)
 
 
 def _at_import(env: Mapping[str, str]) -> dict[str, str]:
