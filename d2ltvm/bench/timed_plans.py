@@ -2,10 +2,14 @@
 
 They are in book/measurements/<device>/any_shape_*.jsonl: first what they ran on, then a line for
 each case of `sets`. experiments/any_shape/probe.txt timed them, on 2026-11-23: `FIRST`, `BETWEEN`
-and `LAST`. The constants of `hopper.any_model` were fitted to all three on the H200, but for the
-cases of `sets.unseen`, which are in the last run alone. `WIDE` has up to 28 plans of each of the
-cases in which the model's pick was slower than the library on either chip, and of some others, and
-`AGAIN` the fastest three of these and the planner's pick: both are of 2026-11-24.
+and `LAST`. `WIDE` has up to 28 plans of each of the cases in which the model's pick was slower than
+the library on either chip, and of some others, and `AGAIN` the fastest three of these and the
+planner's pick: both are of 2026-11-24. Of 2026-11-25 there are three more of an H100: `WIDTHS`,
+picks among few widths of tiles and among all; `ORDER`, kernels that differ in the order of their
+tiles alone; and `CHOSEN`, the planner's pick then, and the fastest plan of the runs before.
+
+The constants of `hopper.any_costs` were fitted to all that ran on a chip before `CHOSEN`, but for
+the cases of `sets.unseen`, and for kernels whose tiles are not in the order of `any_plan.group_of`.
 """
 
 import functools
@@ -17,6 +21,7 @@ from typing import Any
 from d2ltvm.bench import sets
 from d2ltvm.bench.sets import Case
 from d2ltvm.hopper import any_model
+from d2ltvm.hopper.any_costs import Costs, costs
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.planning import ConvPlan
 from d2ltvm.system import environment
@@ -25,6 +30,8 @@ SMS = 132  # of the GPUs that they ran on
 FIRST, BETWEEN, LAST = (f"any_shape_{run}.jsonl" for run in ("first", "between", "last"))
 SUSTAINED = "any_shape_sustained.jsonl"
 WIDE, AGAIN = "any_shape_wide.jsonl", "any_shape_again.jsonl"  # of `hopper.many_plans`
+# On an H100 alone:
+WIDTHS, ORDER, CHOSEN = (f"any_shape_{run}.jsonl" for run in ("widths", "order", "chosen"))
 BOXED = "old"  # the name of conv_nhwc in the file
 NAME = re.compile(
     r"(?P<swapped>sw )?(?P<consumers>\d)x(?P<per>\d)x(?P<columns>\d+) d(?P<depth>\d+) "
@@ -43,19 +50,25 @@ class TimedPlan:
         plan: how; a `ConvPlan` is of `conv_nhwc`.
         us: its time in µs, the median of the rounds.
         library: that of cuDNN or cuBLAS, in the same rounds.
+        chip: what it ran on, 'H100' or 'H200'.
     """
 
     case: Case
     plan: Plan | ConvPlan
     us: float
     library: float
+    chip: str = "H200"
 
     @property
     def estimate(self) -> float:
-        """What the model says, in µs."""
+        """What the model says, in µs, with the constants of its chip."""
+        return self.estimate_by(costs(self.chip))
+
+    def estimate_by(self, of: Costs) -> float:
+        """The same with other constants."""
         if isinstance(self.plan, ConvPlan):
-            return any_model.estimate_boxed(self.plan) * 1e6
-        return any_model.estimate(self.plan) * 1e6
+            return any_model.estimate_boxed(self.plan, of) * 1e6
+        return any_model.estimate(self.plan, of) * 1e6
 
     @property
     def unseen(self) -> bool:
@@ -77,18 +90,61 @@ def timed_plans(file: str = LAST, device: str = "nvidia-h200") -> tuple[TimedPla
     245
 
     Args:
-        file: `FIRST`, `BETWEEN`, `LAST`, `WIDE` or `AGAIN`; an H100 has the last three.
+        file: `FIRST`, `BETWEEN`, `LAST`, `WIDE`, `AGAIN`; or `WIDTHS`, `ORDER`, `CHOSEN`. An H100
+            has all but the first two, and an H200 the first five.
         device: a folder under book/measurements.
     """
     cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
-    found = []
+    found, chip = [], "H200" if "h200" in device else "H100"
     for told in _lines(file, device)[1:]:
         case = cases.get(told["title"])
         if case is None or told["copied"]:
             continue
         for name, us in told["us"].items():
             if plan := _plan(case, name):
-                found.append(TimedPlan(case, plan, us, told["us"]["library"]))
+                found.append(TimedPlan(case, plan, us, told["us"]["library"], chip))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Picked:
+    """A case, and the kernels that a run's planner picked for it in several ways.
+
+    Attributes:
+        case: what is computed.
+        library: the time of cuDNN or cuBLAS, in µs.
+        us: those of the picks, in the same rounds, by what picked them.
+    """
+
+    case: Case
+    library: float
+    us: dict[str, float]
+
+    @property
+    def unseen(self) -> bool:
+        """Whether no constant was fitted to it."""
+        return self.case.title in _titles()
+
+
+@functools.cache
+def picked(file: str = CHOSEN, device: str = "nvidia-h100-80gb-hbm3") -> tuple[Picked, ...]:
+    """The picks of a run.
+
+    >>> sorted(picked()[0].us)
+    ['known', 'model']
+
+    Args:
+        file: `CHOSEN`, with the picks of today's planner by its 'model', and the fastest plans that
+            were 'known'; or `WIDTHS`, with those of 'before', with an H100's own 'constants', with
+            these and all 'widths', and two more.
+        device: a folder under book/measurements.
+    """
+    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
+    found = []
+    for told in _lines(file, device)[1:]:
+        if told["title"] in cases and not told["copied"]:
+            us = {pick: told["us"][name] for pick, name in told["picks"].items()}
+            found.append(Picked(cases[told["title"]], told["us"]["library"], us))
     return tuple(found)
 
 

@@ -142,7 +142,7 @@ def machine() -> str:
 def _about(name: str, kind: str, gpu: str, cores: Sequence[int]) -> str:
     """What a server says of itself, as JSON; asked by a client, in the process of its session."""
     there, arch = devices.describe_processor()["name"], ""
-    if kind == "cuda":
+    if kind == "cuda" and devices.has_cuda():  # without being asked that, CUDA knows no names
         there = tvm.cuda(0).device_name
         arch = "sm_" + tvm.cuda(0).compute_version.replace(".", "")
     found = {"name": name, "kind": kind, "device": there, "arch": arch, "gpu": gpu}

@@ -7,9 +7,10 @@ takes a part of a kernel away, to see what it is worth.
 
 `any_shape` has a kernel for convolutions of any shape and products of any sizes, put together from
 `any_mainloop` and `any_epilogue`. `any_conv` describes what is computed, `any_plan` how it is cut
-into tiles, and `any_model` how long that takes, by which `planner` chooses. `any_layer` adds the
-copies that some layers need. `pooling`, `stem` and `implicit_fused` have what a whole network needs
-besides.
+into tiles, and `any_model` how long that takes, with the constants of a chip in `any_costs`, by
+which `planner` chooses. `fastest` has the plans that were fastest where sizes were measured, and
+`any_layer` adds the copies that some layers need. `pooling`, `stem` and `implicit_fused` have what
+a whole network needs besides.
 """
 
 from d2ltvm import _lazy

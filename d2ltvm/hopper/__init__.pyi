@@ -1,11 +1,13 @@
 from . import (
     any_conv as any_conv,
+    any_costs as any_costs,
     any_epilogue as any_epilogue,
     any_layer as any_layer,
     any_mainloop as any_mainloop,
     any_model as any_model,
     any_plan as any_plan,
     any_shape as any_shape,
+    fastest as fastest,
     first_kernels as first_kernels,
     implicit_fused as implicit_fused,
     ordered as ordered,

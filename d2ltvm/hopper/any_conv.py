@@ -66,7 +66,7 @@ class Conv:
         if max(most, self.taps * self.oc * self.ic) >= 2**31:
             raise ValueError(f"{self} has a tensor of 2^31 elements or more; expected fewer")
 
-    @property
+    @functools.cached_property
     def out(self) -> Pair:
         """Rows and columns of the result."""
         high, wide = (
@@ -77,7 +77,7 @@ class Conv:
         )
         return high, wide
 
-    @property
+    @functools.cached_property
     def pixels(self) -> int:
         """Of all results."""
         return self.batch * self.out[0] * self.out[1]
@@ -90,10 +90,25 @@ class Conv:
     def flop(self) -> int:
         return 2 * self.pixels * self.oc * self.ic * self.taps
 
-    @property
+    @functools.cached_property
+    def read(self) -> Pair:
+        """Rows and columns of an image that some tap reads: with a stride, not all of them.
+
+        >>> Conv(32, (56, 56), 256, 512, stride=(2, 2)).read
+        (28, 28)
+        """
+        high, wide = (
+            len({o * s - p + t * d for o in range(out) for t in range(k)} & set(range(n)))
+            for n, k, p, s, d, out in zip(
+                self.size, self.kernel, self.pad, self.stride, self.dilation, self.out, strict=True
+            )
+        )
+        return high, wide
+
+    @functools.cached_property
     def nbytes(self) -> int:
         """That must be moved at least, of float16."""
-        x = self.batch * math.prod(self.size) * self.ic
+        x = self.batch * math.prod(self.read) * self.ic
         return 2 * (x + self.taps * self.oc * self.ic + self.pixels * self.oc)
 
     @property

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from d2ltvm.hopper.any_conv import Conv, beside, windows
-from d2ltvm.hopper.any_model import LAUNCH_SECONDS, MEMORY, boxed, estimate, estimate_boxed
+from d2ltvm.hopper.any_costs import costs
+from d2ltvm.hopper.any_model import boxed, estimate, estimate_boxed
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.any_shape import conv_any
+from d2ltvm.hopper.fastest import fastest_known
 from d2ltvm.hopper.implicit import conv_nhwc
 from d2ltvm.hopper.padding import padded, unfolded
 from d2ltvm.hopper.planner import CHOSEN_BY_YOU, best, plan_any
@@ -86,8 +88,10 @@ class Layer:
         """That it takes, by the model."""
         if isinstance(self.plan, ConvPlan):
             return estimate_boxed(self.plan)
-        moved = 2 * (math.prod(self.given) + math.prod(self.images)) if self.copies else 0
-        return estimate(self.plan) + (moved / COPY + LAUNCH_SECONDS if self.copies else 0)
+        if not self.copies:
+            return estimate(self.plan)
+        moved, of = 2 * (math.prod(self.given) + math.prod(self.images)), costs()
+        return estimate(self.plan, of) + moved / (COPY * of.memory) + of.launch_seconds
 
     def kernel(self) -> Any:
         """The PrimFunc: see `conv_any`, or `conv_nhwc`."""
@@ -162,7 +166,7 @@ def wider(conv: Conv) -> Conv:
     return replace(conv, ic=-(-conv.ic // 8) * 8)
 
 
-COPY = 0.5 * MEMORY  # bytes a second that are read and written
+COPY = 0.5  # of the bytes a second that memory moves
 
 
 def ways(
@@ -174,6 +178,9 @@ def ways(
     **options: Any,
 ) -> list[Layer]:
     """Ways to run a convolution or a product, up to so many of each kind, the fastest first.
+
+    If the sizes were measured, the plan that was fastest is the first; the others are in the order
+    of the model.
 
     Args:
         conv, transposed, sms, options: as for `any_layer`.
@@ -194,7 +201,11 @@ def ways(
         found += [Layer(conv, plan, "windows") for plan in overlapping]
     if not options and (boxes := boxed(conv, sms)):
         found.append(Layer(conv, boxes, "boxes"))
-    return sorted(found, key=lambda layer: layer.seconds)
+    found.sort(key=lambda layer: layer.seconds)
+    known = fastest_known(conv, sms, **options)
+    if known is None or way == "padded":
+        return found
+    return [Layer(conv, known), *(layer for layer in found if layer.plan != known)]
 
 
 def any_layer(

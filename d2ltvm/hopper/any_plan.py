@@ -15,6 +15,7 @@ LARGEST_CLUSTER = 8  # blocks, on every GPU that has clusters
 # driver said so (cuOccupancyMaxActiveClusters; `bench.timed_plans.clusters`).
 AT_ONCE = {3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
 REGISTERS = 65536  # of an SM
+FEW_TILES, MOST_IN_GROUP = 8, 32  # tiles along a side, and in a group
 BESIDE_SUMS = 40  # registers of a thread, read off kernels with an epilogue
 
 
@@ -263,8 +264,19 @@ def with_stages(plan: Plan) -> Plan:
 
 
 def group_of(plan: Plan) -> int:
-    """Tiles below each other in a group."""
-    return max(1, min(plan.down, 16))
+    """Tiles below each other in a group: one, or many.
+
+    Blocks that are numbered one behind the other then share pixels, or channels. They should share
+    the larger one of the two; but where there are few tiles along a side, they lie along that one.
+    On an H100, among 317 kernels that were timed with two or more such numbers, this rule's was
+    within 0.4% of the fastest by mean, and up to 16 always within 2.5% (experiments/any_shape).
+    """
+    many = min(plan.down, MOST_IN_GROUP)
+    if plan.distributed:
+        return many
+    if min(plan.across, plan.down) <= FEW_TILES:
+        return 1 if plan.across <= plan.down else many
+    return 1 if plan.pixels * plan.cluster >= plan.channels * plan.abreast else many
 
 
 def fits(plan: Plan) -> bool:
@@ -340,3 +352,12 @@ def check(given: Plan) -> None:
             f"splits is {given.splits}; expected 1 to {given.blocks // given.team}, as many as "
             "blocks, or clusters, which wait for each other"
         )
+
+
+def possible(plan: Plan) -> bool:
+    """Whether a plan can run."""
+    try:
+        check(plan)
+    except ValueError:
+        return False
+    return True

@@ -22,7 +22,7 @@ from tvm.script import tirx as T
 
 from d2ltvm.compute.ops import wholes
 from d2ltvm.errors import shown
-from d2ltvm.hopper.any_model import CLOCK, LAUNCH_SECONDS, MEMORY
+from d2ltvm.hopper.any_costs import CLOCK, costs
 from d2ltvm.hopper.padding import is_inside
 from d2ltvm.hopper.planning import check_integers, check_sms
 from d2ltvm.hopper.tiles import (
@@ -101,7 +101,8 @@ class StemPlan:
         cycles = rounds * (max(products, loads) + min(products, loads) / 4 + 200)
         batch, h, w = self.images
         moved = 2 * batch * (h * w * CHANNELS + math.prod(self.pooled) * FILTERS)
-        return LAUNCH_SECONDS + max(cycles / CLOCK, moved / MEMORY)
+        of = costs()
+        return of.launch_seconds + max(cycles / CLOCK, moved / of.memory)
 
 
 def plan_stem(images: tuple[int, int, int], sms: int | None = None) -> StemPlan:

@@ -10,8 +10,9 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from d2ltvm.hopper.any_conv import Conv
+from d2ltvm.hopper.any_costs import costs
 from d2ltvm.hopper.any_layer import Layer, ways
-from d2ltvm.hopper.any_model import MEMORY, boxed, estimate_boxed
+from d2ltvm.hopper.any_model import boxed, estimate_boxed
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.implicit_fused import conv_nhwc_fused
 from d2ltvm.hopper.planning import ConvPlan, check_sms
@@ -73,7 +74,7 @@ class AnyConv:
 
     @property
     def seconds(self) -> float:
-        added = math.prod(self.takes[-1][0]) * 2 / MEMORY if self.plan.residual else 0.0
+        added = math.prod(self.takes[-1][0]) * 2 / costs().memory if self.plan.residual else 0.0
         return self.layer.seconds + added
 
     def make(self) -> Any:
@@ -242,7 +243,7 @@ def nbytes(tensor: Tensor) -> int:
 
 def moved(kernel: HopperKernel) -> float:
     """Seconds in which memory gives and takes all that a kernel has for parameters."""
-    return sum(map(nbytes, kernel.takes)) / MEMORY
+    return sum(map(nbytes, kernel.takes)) / costs().memory
 
 
 def conv_kernels(
@@ -257,7 +258,7 @@ def conv_kernels(
 
     >>> best, *others = conv_kernels(Conv(8, (7, 7), 512, 512, (3, 3), (1, 1)), True, False, many=2)
     >>> str(best)
-    '64 x 64 x 64, 1 consumers, 12 slots, 2 parts behind 0 tiles, in clusters'
+    '80 x 128 x 64, 2 consumers, 8 slots, swapped, 6 parts behind 0 tiles'
 
     Args:
         conv: sizes.

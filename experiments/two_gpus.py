@@ -1,0 +1,69 @@
+"""Candidates a minute with one GPU of a host, and with both.
+
+    PYTHONPATH=. python experiments/two_gpus.py --to two.json
+
+Random schedules of a product are measured by a fleet of one server, by one of two, by two and by
+one again. A run with a candidate that fails says why, since such a rate means little.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from d2ltvm import fleet
+from d2ltvm.search import space, workload
+
+
+def candidates(work, kind, count):
+    """So many schedules of a workload, at random, as modules."""
+    found = {}
+    for sch in space(work, kind).samples():
+        found[f"candidate {len(found)}"] = sch.mod
+        if len(found) == count:
+            return found
+
+
+def run(found, work, kind, servers):
+    """Seconds for all candidates, by so many servers, and why some failed."""
+    target = "sm_90" if kind == "cuda" else "llvm"
+    if kind == "cuda":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(servers)))
+    with fleet.up(cpus=None if kind == "cuda" else servers, folder=tempfile.mkdtemp()) as up:
+        told = {"servers": up, "target": target, "terms": work.terms}
+        with tempfile.TemporaryDirectory() as folder:
+            warm = dict(list(found.items())[: 2 * servers])
+            fleet.measure(warm, work.inputs(), work.reference, to=f"{folder}/warm.jsonl", **told)
+            start = time.perf_counter()
+            got = fleet.measure(
+                found, work.inputs(), work.reference, to=f"{folder}/run.jsonl", **told
+            )
+            seconds = time.perf_counter() - start
+    return seconds, sorted({result.why for result in got.values() if result.status != "ok"})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=96)
+    parser.add_argument("--kind", default="cuda", choices=["cuda", "llvm"])
+    parser.add_argument("--to", default="two.json")
+    options = parser.parse_args()
+    work = workload("matmul", 1024 if options.kind == "cuda" else 128)
+    found, rows = candidates(work, options.kind, options.count), []
+    for servers in (1, 2, 2, 1):
+        seconds, why = run(found, work, options.kind, servers)
+        rows.append({"servers": servers, "a minute": 60 * len(found) / seconds, "failed": why})
+        print(rows[-1], flush=True)
+    one, two = (
+        statistics.median(row["a minute"] for row in rows if row["servers"] == many)
+        for many in (1, 2)
+    )
+    print(f"two servers beside one: {two / one:.2f}")
+    Path(options.to).write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

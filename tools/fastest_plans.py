@@ -1,0 +1,51 @@
+"""Write d2ltvm/hopper/fastest.json: of each case that was timed, the fastest plan, by chip.
+
+usage: python tools/fastest_plans.py
+"""
+
+import json
+from typing import Any
+
+from d2ltvm.bench import timed_plans
+from d2ltvm.hopper import fastest
+from d2ltvm.hopper.any_plan import Plan
+from d2ltvm.system import files
+
+# By chip: its folder, and its runs. A case is looked up in the last one that has it.
+RUNS = {
+    "H200": ("nvidia-h200", (timed_plans.LAST, timed_plans.AGAIN)),
+    "H100": ("nvidia-h100-80gb-hbm3", (timed_plans.ORDER,)),
+}
+
+
+def fastest_of(device: str, files: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """What the file has for a chip. A case in which `conv_nhwc` was fastest is left out."""
+    races: dict[str, list[timed_plans.TimedPlan]] = {}
+    for file in files:
+        run: dict[str, list[timed_plans.TimedPlan]] = {}
+        for timed in timed_plans.timed_plans(file, device):
+            run.setdefault(timed.case.title, []).append(timed)
+        races |= run
+    found = {}
+    for race in races.values():
+        first = min(race, key=lambda timed: timed.us)
+        if isinstance(first.plan, Plan):
+            name = fastest.key(first.plan.conv, first.plan.transposed)
+            found[name] = fastest.kept_of(first.plan)
+    return dict(sorted(found.items()))
+
+
+def text() -> str:
+    """The file, a case a line."""
+    chips = []
+    for chip, (device, files) in RUNS.items():
+        lines = (
+            f"  {json.dumps(name)}: {json.dumps(kept)}"
+            for name, kept in fastest_of(device, files).items()
+        )
+        chips.append(f'"{chip}": {{\n' + ",\n".join(lines) + "\n}")
+    return "{\n" + ",\n".join(chips) + "\n}\n"
+
+
+if __name__ == "__main__":
+    files.write(fastest.FILE, text())
