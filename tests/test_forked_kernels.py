@@ -45,12 +45,16 @@ def test_a_kernel(forked, tmp_path):
     assert process.poll() is not None
 
 
-def test_threads_of_earlier_tests_are_not_told(monkeypatch):
+def test_what_earlier_tests_left_keeps_no_kernel_from_being_forked(monkeypatch):
     monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "3")
+    monkeypatch.setitem(os.environ, "PYTHONPATH", "elsewhere")
     monkeypatch.setitem(os.environ, "D2LTVM_TOLD", "so")
     monkeypatch.delitem(forked_kernels.STARTED, "OMP_NUM_THREADS", raising=False)
     found = forked_kernels.environment()
     assert "OMP_NUM_THREADS" not in found and found["D2LTVM_TOLD"] == "so"
+    assert found["PYTHONPATH"] == forked_kernels.STARTED["PYTHONPATH"]
+    command = [sys.executable, "-m", "ipykernel_launcher", "--version"]
+    assert isinstance(forked_kernels.launch(command, env=found), forked_kernels.ForkedKernel)
 
 
 def test_another_command_is_started(tmp_path):

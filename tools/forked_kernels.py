@@ -23,7 +23,7 @@ import jupyter_client.provisioning.local_provisioner as provisioner
 # Read while a module is imported, which happens before a kernel has its own environment.
 READ_AT_IMPORT = ("LD_", "MPL", "OMP_", "OPENBLAS_", "PYTHON", "TVM_")
 
-# As it was before any test: to build a kernel for the processor sets numbers of threads in it.
+# As it was before any test. Some leave numbers of threads in it, others a longer PYTHONPATH.
 STARTED = dict(os.environ)
 
 _launch = provisioner.launch_kernel
@@ -75,9 +75,9 @@ def launch(command: list[str], **options: Any) -> Any:
 
 
 def environment() -> dict[str, str]:
-    """This process's own, for a kernel, whichever tests ran here before: see `STARTED`."""
-    told = {name for name in os.environ if name.endswith("_NUM_THREADS")} - STARTED.keys()
-    return {name: value for name, value in os.environ.items() if name not in told}
+    """This process's own, for a kernel; what is read at import as it was: see `STARTED`."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(READ_AT_IMPORT)}
+    return {**own, **_at_import(STARTED)}
 
 
 @functools.cache
