@@ -38,10 +38,10 @@ def fastest_of(device: str, files: tuple[str, ...]) -> dict[str, dict[str, Any]]
 def text() -> str:
     """The file, a case a line."""
     chips = []
-    for chip, (device, files) in RUNS.items():
+    for chip, (device, runs) in RUNS.items():
         lines = (
             f"  {json.dumps(name)}: {json.dumps(kept)}"
-            for name, kept in fastest_of(device, files).items()
+            for name, kept in fastest_of(device, runs).items()
         )
         chips.append(f'"{chip}": {{\n' + ",\n".join(lines) + "\n}")
     return "{\n" + ",\n".join(chips) + "\n}\n"
