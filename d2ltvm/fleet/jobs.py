@@ -22,6 +22,7 @@ from d2ltvm.errors import shown
 from d2ltvm.fleet import server, tracker
 from d2ltvm.fleet.tracker import Address, FleetError
 from d2ltvm.fleet.workers import Tell
+from d2ltvm.system import devices
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TIMEOUT = "RPCSessionTimeoutError"  # how TVM's server says that a session ran out of time
@@ -124,7 +125,7 @@ def build(tell: Tell, mod: Any, target: Any, path: str) -> tuple[Sequence[Param]
         RuntimeError: a compiler's words.
     """
     if target.kind.name == "cuda":
-        cubin.ensure_cuda_compiler()
+        _ready_for_cuda()
     start = time.monotonic()
     lowered = lower(mod, target)
     lowered.executable.export_library(path)
@@ -134,9 +135,18 @@ def build(tell: Tell, mod: Any, target: Any, path: str) -> tuple[Sequence[Param]
 def build_plain(tell: Tell, mod: Any, target: Any, path: str) -> None:
     """The same for a module of MetaSchedule's, by TVM's passes and no others."""
     if target.kind.name == "cuda":
-        cubin.ensure_cuda_compiler()
+        _ready_for_cuda()
     mod = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
     tvm.compile(mod, target=target).export_library(path)
+
+
+def _ready_for_cuda() -> None:
+    """What a process needs that compiles for GPUs: a compiler, and a driver that was spoken to.
+
+    The driver knows no names of devices until a process has asked whether there are any.
+    """
+    cubin.ensure_cuda_compiler()
+    devices.has_cuda()
 
 
 def measure(
