@@ -202,9 +202,19 @@ def test_gpus_are_told_with_their_architecture(monkeypatch):
     from d2ltvm.fleet import server
 
     class Gpu:
-        device_name, compute_version = "NVIDIA H200", "9.0"
+        """As CUDA's driver: it knows no name until it has been asked whether it is there."""
 
-    monkeypatch.setattr(server.tvm, "cuda", lambda _: Gpu)
+        compute_version = "9.0"
+        asked = False
+
+        @property
+        def device_name(self):
+            assert self.asked, "CUDA_ERROR_NOT_INITIALIZED"
+            return "NVIDIA H200"
+
+    gpu = Gpu()
+    monkeypatch.setattr(server.tvm, "cuda", lambda _: gpu)
+    monkeypatch.setattr(server.devices, "has_cuda", lambda: setattr(gpu, "asked", True) or True)
     about = json.loads(server._about("gpu0", "cuda", "GPU-1", [0, 1]))
     assert (about["device"], about["arch"]) == ("NVIDIA H200", "sm_90")
     assert (about["gpu"], about["cores"]) == ("GPU-1", [0, 1]) and about["machine"]
