@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from d2ltvm.hopper.any_conv import Conv, Windows
 from d2ltvm.hopper.planning import SHARED
@@ -97,9 +98,9 @@ class Plan:
     rows = property(lambda self: 64 * self.together * self.per)
     pixels = property(lambda self: self.columns if self.swapped else self.rows)
     channels = property(lambda self: self.rows if self.swapped else self.columns)
-    down = property(lambda self: math.ceil(math.prod(self.places) / self.cluster))
-    across = property(lambda self: math.ceil(self.conv.oc / self.channels / self.abreast))
-    tiles = property(lambda self: self.down * self.across)
+    down = cached_property(lambda self: math.ceil(math.prod(self.places) / self.cluster))
+    across = cached_property(lambda self: math.ceil(self.conv.oc / self.channels / self.abreast))
+    tiles = cached_property(lambda self: self.down * self.across)
     chunks = property(lambda self: math.ceil(self.conv.ic / self.depth))
     rounds = property(lambda self: self.conv.taps * self.chunks)
     cut = property(lambda self: self.tiles - self.full if self.splits > 1 else 0)

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -43,15 +43,27 @@ def candidates(conv: Conv, sms: int, **options: Any) -> list[Plan]:
         sms: blocks that run at once.
         options: as for `plan_any`, of what is computed.
     """
-    found = {}
+    return list(finished(unfinished(conv, sms, **options)))
+
+
+def unfinished(conv: Conv, sms: int, **options: Any) -> Iterator[Plan]:
+    """The same without slots and room for results, and with some that cannot run.
+
+    What the model says does not depend on these, and to work them out takes longer than the model.
+    """
     for base in tiles_to_try(conv, sms, **options):
         for shared in sharing(base):
-            for plan in (shared, *cuts(shared)):
-                if fits(plan) and possible(plan):
-                    whole = with_stages(plan)
-                    if whole.stages >= 2:
-                        found[whole] = True
-    return list(found)
+            yield from filter(fits, (shared, *cuts(shared)))
+
+
+def finished(plans: Iterable[Plan]) -> Iterator[Plan]:
+    """Those that can run, each once, with as many slots as fit."""
+    found = set()
+    for plan in filter(possible, plans):
+        whole = with_stages(plan)
+        if whole.stages >= 2 and whole not in found:
+            found.add(whole)
+            yield whole
 
 
 def tiles_to_try(conv: Conv, sms: int, **options: Any) -> Iterator[Plan]:
@@ -128,12 +140,12 @@ def best(
         many: how many.
         of: a chip's constants; None for those of this machine's GPU.
     """
-    return list(_sorted(conv, sms, of or costs(), **options)[:many])
+    return list(itertools.islice(finished(_sorted(conv, sms, of or costs(), **options)), many))
 
 
 @functools.lru_cache(64)
 def _sorted(conv: Conv, sms: int, of: Costs, **options: Any) -> tuple[Plan, ...]:
-    plans = candidates(conv, sms, **options)
+    plans = unfinished(conv, sms, **options)
     return tuple(sorted(plans, key=lambda plan: estimate(plan, of)))
 
 
