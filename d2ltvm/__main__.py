@@ -67,8 +67,9 @@ def parser() -> argparse.ArgumentParser:
         "--tune",
         nargs="?",
         const="few",
-        choices=("few", "many"),
-        help="of a set: measure four plans of a layer, or 28, and remember the best",
+        choices=("few", "many", "none"),
+        help="of a set: measure four plans of a layer, or 28, and remember the best; or none, nor "
+        "take one that was fastest before, but what the model says",
     )
     bench.add_argument("--to", metavar="FILE", help="of a set: where to keep what is measured")
     bench.add_argument(

@@ -3,7 +3,7 @@
 import pytest
 
 from d2ltvm.bench import sets
-from d2ltvm.hopper import fastest
+from d2ltvm.hopper import fastest, planner
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import COSTS, costs
 from d2ltvm.hopper.any_layer import any_layer, ways
@@ -36,6 +36,12 @@ def test_a_layer_that_was_measured_is_run_by_its_plan():
     assert [layer.plan for layer in ways(conv, sms=132)].count(known) == 1
     fused = any_layer(conv, sms=132, bias=True, relu=True).plan
     assert (fused.columns, fused.bias, fused.relu) == (known.columns, True, True)
+
+
+def test_known_plans_can_be_left_out():
+    conv = Conv(32, (14, 14), 576, 160)
+    assert any_layer(conv, sms=132, known=False).plan == planner.best(conv, 132)[0]
+    assert any_layer(conv, sms=132).plan == fastest_known(conv, 132) != planner.best(conv, 132)[0]
 
 
 def test_nothing_is_known_of_other_sizes_chips_and_numbers_of_sms():

@@ -159,6 +159,7 @@ def test_tuning_takes_the_fastest_and_remembers_it(clock, monkeypatch, tmp_path)
 def test_a_set_can_be_tuned(monkeypatch):
     monkeypatch.setattr(tuning, "tune", lambda *sizes, **options: (*sizes, options))
     assert set_bench.tuned().choose(CASES[3]) == (CASES[3].conv, False, {})
+    assert set_bench.tuned("none").choose(CASES[3]) == set_bench.by_model(CASES[3])
     *_, options = set_bench.tuned("many").choose(CASES[3])
     assert options == {"many": many_plans.MANY, "choose": many_plans.varied}
 

@@ -69,9 +69,14 @@ def torch_sides(case: Case, x: Array, w: Array) -> Run:
     return lambda: torch.nn.functional.conv2d(images, weights, None, c.stride, c.pad, c.dilation)
 
 
-def by_model(case: Case) -> Layer:
-    """How a case is run, by the model of `hopper.any_model`."""
+def chosen(case: Case) -> Layer:
+    """How a case is run: by the plan that is known as the fastest, or else by the model."""
     return any_layer(case.conv, case.transposed is not False)
+
+
+def by_model(case: Case) -> Layer:
+    """The same by the model of `hopper.any_model` alone."""
+    return any_layer(case.conv, case.transposed is not False, known=False)
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,14 @@ class Setting:
         build: function of a kernel that returns what `d2ltvm.build` does.
         library: function of a case, images and weights that returns the library's run.
         device: function that says what GPU it is.
-        choose: function of a case that returns how it is run: by the model, or `tuning.tune`.
+        choose: function of a case that returns how it is run: `chosen`, `by_model`, or by
+            `tuning.tune`.
     """
 
     build: Callable[[Any], Any] = on_hopper
     library: Callable[[Case, Array, Array], Run] = torch_sides
     device: Callable[[], dict[str, str]] = devices.describe_device
-    choose: Callable[[Case], Layer] = by_model
+    choose: Callable[[Case], Layer] = chosen
 
 
 HOPPER = Setting()
@@ -331,7 +337,12 @@ def _cells(found: Mapping[str, Any] | None) -> str:
 
 
 def tuned(how: str = "few") -> Setting:
-    """As `HOPPER`, with plans that were measured: a 'few' by the model, or 'many' of all kinds."""
+    """As `HOPPER`, with plans that are measured: a 'few' by the model, or 'many' of all kinds.
+
+    Or with the model's first, unmeasured: 'none'.
+    """
+    if how == "none":
+        return Setting(choose=by_model)
     from d2ltvm.bench.tuning import tune
     from d2ltvm.hopper.many_plans import MANY, varied
 
@@ -396,7 +407,7 @@ def on_fleet(options: argparse.Namespace, path: Path, servers: Servers) -> dict[
     Raises:
         FleetError: there is no server of this machine, or not all parts were measured.
     """
-    others = ["--clock", options.clock, *(["--tune"] if options.tune else [])]
+    others = ["--clock", options.clock, *(["--tune", options.tune] if options.tune else [])]
     found = run_parts(options.set, path, others, servers)
     lines = [line for ended in found.values() for line in ended.err.strip().splitlines()[-1:]]
     kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cases": {}}

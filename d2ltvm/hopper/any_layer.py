@@ -175,6 +175,7 @@ def ways(
     sms: int | None = None,
     many: int = 1,
     choose: Callable[..., list[Plan]] = best,
+    known: bool = True,
     **options: Any,
 ) -> list[Layer]:
     """Ways to run a convolution or a product, up to so many of each kind, the fastest first.
@@ -186,6 +187,7 @@ def ways(
         conv, transposed, sms, options: as for `any_layer`.
         many: plans of each kind.
         choose: which ones: `planner.best`, by the model, or `many_plans.varied`.
+        known: whether to ask `fastest.fastest_known`, too.
     """
     sms = check_sms(sms)
     if not transposed:
@@ -202,10 +204,10 @@ def ways(
     if not options and (boxes := boxed(conv, sms)):
         found.append(Layer(conv, boxes, "boxes"))
     found.sort(key=lambda layer: layer.seconds)
-    known = fastest_known(conv, sms, **options)
-    if known is None or way == "padded":
+    fastest = fastest_known(conv, sms, **options) if known else None
+    if fastest is None:
         return found
-    return [Layer(conv, known), *(layer for layer in found if layer.plan != known)]
+    return [Layer(conv, fastest), *(layer for layer in found if layer.plan != fastest)]
 
 
 def any_layer(
@@ -213,6 +215,7 @@ def any_layer(
     transposed: bool = True,
     sms: int | None = None,
     way: str | None = None,
+    known: bool = True,
     **options: Any,
 ) -> Layer:
     """How a convolution or a product is run.
@@ -222,6 +225,7 @@ def any_layer(
         transposed: of a product, whether the second matrix is given as its transpose.
         sms: blocks that run at once; None for one on each SM (132 without a GPU).
         way: as for `Layer`; None for the one that should be fastest.
+        known: whether a plan that was measured comes before those of the model.
         options: of `any_plan.Plan`. Those that say what is computed (`bias`, `residual`, `scale`,
             `relu`, `wide`) leave the plan to be chosen; others, which say how, want a `way`.
 
@@ -229,7 +233,7 @@ def any_layer(
         ValueError: a convolution cannot be run this way.
     """
     computed = {key: value for key, value in options.items() if key in CHOSEN_BY_YOU}
-    found = ways(conv, transposed, sms, **computed)
+    found = ways(conv, transposed, sms, known=known, **computed)
     layer = next((layer for layer in found if way in (None, layer.way)), None)
     if layer is None:
         ways_ = ", ".join(dict.fromkeys(layer.way for layer in found))
