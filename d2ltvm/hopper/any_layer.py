@@ -36,7 +36,7 @@ Shape = tuple[int, ...]
 class Layer:
     """A convolution or product as it is run.
 
-    >>> layer = any_layer(Conv(8, (224, 224), 3, 64, (7, 7), (3, 3), (2, 2)))
+    >>> layer = any_layer(Conv(8, (224, 224), 3, 64, (7, 7), (3, 3), (2, 2)), way="beside")
     >>> layer.way, layer.images, layer.weights_shape
     ('beside', (8, 224, 112, 32), (7, 64, 32))
 

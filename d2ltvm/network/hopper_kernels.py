@@ -257,8 +257,8 @@ def conv_kernels(
     """Kernels for a convolution with a bias, the fastest by the model first.
 
     >>> best, *others = conv_kernels(Conv(8, (7, 7), 512, 512, (3, 3), (1, 1)), True, False, many=2)
-    >>> str(best)
-    '80 x 128 x 64, 2 consumers, 8 slots, swapped, 6 parts behind 0 tiles'
+    >>> all(best.seconds <= other.seconds for other in others)
+    True
 
     Args:
         conv: sizes.
