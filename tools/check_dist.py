@@ -45,7 +45,13 @@ def expected() -> set[str]:
     package = book.ROOT / "d2ltvm"
     kinds = ("*.py", "*.pyi", "*.mplstyle", "*.js", "*.css", "py.typed")
     files = [path for kind in kinds for path in package.rglob(kind)]
-    data = ("compiler/light_headers/**/*", "network/graphs/*", "search/*.xz", "search/found/*/*")
+    data = (
+        "compiler/light_headers/**/*",
+        "hopper/*.json",
+        "network/graphs/*",
+        "search/*.xz",
+        "search/found/*/*",
+    )
     files += [path for kind in data for path in package.glob(kind) if path.is_file()]
     names = {path.relative_to(book.ROOT).as_posix() for path in files}
     records = (path.relative_to(RECORDS).as_posix() for path in RECORDS.glob("*/*.json*"))
