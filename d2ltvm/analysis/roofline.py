@@ -170,7 +170,7 @@ def _compiled(
     """A kernel's module, the architecture it is compiled for, and what comes of it."""
     mod = lowering.as_module(sch)
     arch = lowering.architecture(mod, chip.capability)
-    lowered = lowering.lower(mod, devices.to_read(devices.as_target(arch)), config)
+    lowered = lowering.lower(mod, devices.to_read(arch), config)
     return mod, arch, lowered, cubin.compile_cubin(lowered.source, arch)
 
 

@@ -147,13 +147,13 @@ def traffic(sch: Any, arch: str | None = None, config: Config = None) -> Table:
     if arch is None:
         return of_lowered(as_written(sch, config))
     mod = lowering.as_module(sch)
-    target = devices.to_read(devices.as_target(arch))
+    target = devices.to_read(arch)
     return compiled(mod, lowering.lower(mod, target, config), arch)
 
 
 def as_written(sch: Any, config: Config = None) -> Lowered:
     """A lowered kernel whose accesses are all loads and stores: none is a call of cp.async."""
-    target = devices.to_read(devices.as_target("sm_80"))
+    target = devices.to_read("sm_80")
     lowered: Lowered = lowering.lower(lowering.as_module(sch), target, config, asynchronous=False)
     return lowered
 

@@ -15,13 +15,14 @@ the cases of `sets.unseen`, and for kernels whose tiles are not in the order of 
 import functools
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from d2ltvm.bench import sets
 from d2ltvm.bench.sets import Case
 from d2ltvm.hopper import any_model
-from d2ltvm.hopper.any_costs import Costs, costs
+from d2ltvm.hopper.any_costs import Costs, costs, fitted
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.planning import ConvPlan
 from d2ltvm.system import environment
@@ -57,7 +58,7 @@ class TimedPlan:
     plan: Plan | ConvPlan
     us: float
     library: float
-    chip: str = "H200"
+    chip: str
 
     @property
     def estimate(self) -> float:
@@ -94,12 +95,8 @@ def timed_plans(file: str = LAST, device: str = "nvidia-h200") -> tuple[TimedPla
             has all but the first two, and an H200 the first five.
         device: a folder under book/measurements.
     """
-    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
-    found, chip = [], "H200" if "h200" in device else "H100"
-    for told in _lines(file, device)[1:]:
-        case = cases.get(told["title"])
-        if case is None or told["copied"]:
-            continue
+    found, chip = [], fitted(device)
+    for case, told in _told(file, device):
         for name, us in told["us"].items():
             if plan := _plan(case, name):
                 found.append(TimedPlan(case, plan, us, told["us"]["library"], chip))
@@ -139,12 +136,10 @@ def picked(file: str = CHOSEN, device: str = "nvidia-h100-80gb-hbm3") -> tuple[P
             these and all 'widths', and two more.
         device: a folder under book/measurements.
     """
-    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
     found = []
-    for told in _lines(file, device)[1:]:
-        if told["title"] in cases and not told["copied"]:
-            us = {pick: told["us"][name] for pick, name in told["picks"].items()}
-            found.append(Picked(cases[told["title"]], told["us"]["library"], us))
+    for case, told in _told(file, device):
+        us = {pick: told["us"][name] for pick, name in told["picks"].items()}
+        found.append(Picked(case, told["us"]["library"], us))
     return tuple(found)
 
 
@@ -174,6 +169,14 @@ def clusters(device: str = "nvidia-h200") -> dict[int, int]:
     66
     """
     return {int(size): many for size, many in _lines(LAST, device)[0]["clusters"].items()}
+
+
+def _told(file: str, device: str) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """Cases whose tensors were not copied, each with its line."""
+    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
+    for told in _lines(file, device)[1:]:
+        if told["title"] in cases and not told["copied"]:
+            yield cases[told["title"]], told
 
 
 def _lines(file: str, device: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from d2ltvm.bench.set_bench import HOPPER, Setting, data, ours
 from d2ltvm.bench.sets import Case
 from d2ltvm.bench.timing import time_together
 from d2ltvm.compiler import cache
-from d2ltvm.hopper import any_model, any_plan, many_plans, planner
+from d2ltvm.hopper import any_costs, any_model, any_plan, fastest, many_plans, planner
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_layer import Layer, from_text, to_text, ways
 from d2ltvm.hopper.any_plan import Plan
@@ -61,7 +61,8 @@ def tune(
         cache.package_versions("apache-tvm", "d2ltvm"),
         *(
             cache.file_identity(Path(str(m.__file__)))
-            for m in (any_plan, any_model, planner, many_plans)
+            for m in (any_plan, any_costs, any_model, planner, many_plans)
         ),
+        cache.file_identity(fastest.FILE),
     )
     return from_text(conv, cache.remember(measured, *key).decode())

@@ -148,7 +148,7 @@ class Kernel:
         if not str(arch).startswith("sm_"):
             raise ValueError(f"arch is {arch!r}; expected an architecture such as 'sm_80'")
         arch = architecture(self.mod, arch)
-        target = devices.to_read(devices.as_target(arch))
+        target = devices.to_read(arch)
         return lower(self.mod, target, self.config).source
 
     def opencl_source(self) -> str:

@@ -119,6 +119,10 @@ POOLING = "convolution/pooling"
 SUMS = "reductions/sums"
 SOFTMAX = "reductions/softmax"
 
+BY_ROWS = tuple(
+    Variant(f"{rows} row{'s' * (rows > 1)}", {"rows": rows, "nt": 224}) for rows in (1, 2, 4, 8)
+)
+
 KERNELS = (
     Kernel(
         "first_kernel", START, "Vector add, one element a thread", "one_thread_each", "add",
@@ -404,18 +408,12 @@ KERNELS = (
     Kernel(
         "depthwise_rows", OPERATORS, "Depthwise convolution, channels first, by a thread's rows",
         "depthwise_rows", "depthwise, channels first", IMAGES,
-        tuple(
-            Variant(f"{rows} row{'s' * (rows > 1)}", {"rows": rows, "nt": 224})
-            for rows in (1, 2, 4, 8)
-        ),
+        BY_ROWS,
     ),
     Kernel(
         "pool_rows", OPERATORS, "Max pooling, channels first, by the rows of a thread",
         "pool_rows", "pooling, channels first", IMAGES,
-        tuple(
-            Variant(f"{rows} row{'s' * (rows > 1)}", {"rows": rows, "nt": 224})
-            for rows in (1, 2, 4, 8)
-        ),
+        BY_ROWS,
     ),
     Kernel(
         "batch_norm_flat", OPERATORS, "Batch norm, channels first, an element a thread",

@@ -143,15 +143,16 @@ def _at_size(of: Kernel, size: Size) -> dict[str, Any]:
 
 def _reference(operation: Operation, named: dict[str, Any]) -> dict[str, Any]:
     """The definition, and the plain kernel that the page holds the whole result against."""
+    whole = operation.definition(**named)
     told = {
-        "definition": operation.definition(**named),
+        "definition": whole,
         "plain": launch(wgsl(plain(operation.tensors(**named)))),
     }
     if operation.magnitudes is None:
         return told
     added = operation.magnitudes(**named)
     of_them = {
-        "definition": definition(added, operation.definition(**named)["terms"]),
+        "definition": definition(added, whole["terms"]),
         "plain": launch(wgsl(plain(added))),
     }
     return {**told, "magnitudes": of_them}

@@ -134,17 +134,26 @@ COSTS = {
 
 
 def costs(chip: str | None = None) -> Costs:
-    """The constants of a chip.
+    """The constants of a chip, by its name as for `fitted`.
 
     >>> costs("NVIDIA H100 80GB HBM3").memory < costs("H200").memory
     True
+    """
+    return COSTS[fitted(chip)]
+
+
+def fitted(chip: str | None = None) -> str:
+    """Of the chips that constants were fitted to, the one that a chip is; else the H200.
+
+    >>> fitted("nvidia-h100-80gb-hbm3"), fitted("Tesla T4")
+    ('H100', 'H200')
 
     Args:
-        chip: its name, short or as its driver gives it; None for the GPU of this machine. A chip
-            that nothing was fitted to has the H200's.
+        chip: its name, short, as its driver gives it or as that of a folder of records; None for
+            the GPU of this machine.
     """
     if chip is None:
         found = devices.reported()
         chip = found.name if found else "H200"
-    words = re.split(r"[^A-Za-z0-9]+", chip)
-    return next((of for known, of in COSTS.items() if known in words), COSTS["H200"])
+    words = re.split(r"[^A-Z0-9]+", chip.upper())
+    return next((known for known in COSTS if known in words), "H200")

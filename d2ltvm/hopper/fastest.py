@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from d2ltvm.hopper.any_conv import Conv
+from d2ltvm.hopper.any_costs import fitted
 from d2ltvm.hopper.any_plan import Plan, fits, possible, with_stages
-from d2ltvm.system import devices
 
 FILE = Path(__file__).with_name("fastest.json")
 SMS = 132  # of the GPUs that were measured
@@ -33,12 +33,12 @@ def fastest_known(
     Args:
         conv: what is computed.
         sms: blocks that run at once.
-        chip: 'H100' or 'H200'; None for this machine's GPU, or an H200 where there is none.
+        chip: 'H100' or 'H200'; None for this machine's GPU, as `any_costs.fitted`.
         transposed: of a product, as for `Plan`.
         options: of `Plan`, that say what else is computed: `bias` and the like. The plan was timed
             without them. If it has no room for them, the answer is None.
     """
-    kept = _of(chip or _here()).get(key(conv, transposed)) if sms == SMS else None
+    kept = _of(chip or fitted()).get(key(conv, transposed)) if sms == SMS else None
     if kept is None:
         return None
     plan = with_stages(Plan(conv, sms, transposed=transposed, **kept, **options))
@@ -60,11 +60,6 @@ def kept_of(plan: Plan) -> dict[str, Any]:
     """What the file has of a plan: what is not as in `Plan`, and does not follow from the rest."""
     defaults = {f.name: f.default for f in fields(Plan) if f.name not in NOT_KEPT}
     return {name: getattr(plan, name) for name in defaults if getattr(plan, name) != defaults[name]}
-
-
-def _here() -> str:
-    found = devices.reported()
-    return "H100" if found and "H100" in found.name else "H200"
 
 
 @functools.cache

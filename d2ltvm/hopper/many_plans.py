@@ -36,11 +36,12 @@ def varied(conv: Conv, sms: int, many: int = MANY, **options: Any) -> list[Plan]
         many: how many; there may be fewer.
         options: as for `planner.plan_any`, of what is computed.
     """
-    chosen = dict.fromkeys(best(conv, sms, min(many, 3), **options))
+    of = costs()
+    chosen = dict.fromkeys(best(conv, sms, min(many, 3), of, **options))
     if options.get("windows"):
         return list(chosen)
     seen: collections.Counter[Any] = collections.Counter()
-    of, least = costs(), estimate(next(iter(chosen)))
+    least = estimate(next(iter(chosen)), of)
     for plan in best(conv, sms, ALL, of, **options):
         p, told = plan, estimate(plan, of)
         if len(chosen) >= many or told > NEAR * least:

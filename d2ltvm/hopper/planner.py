@@ -69,7 +69,7 @@ def finished(plans: Iterable[Plan]) -> Iterator[Plan]:
 def tiles_to_try(conv: Conv, sms: int, **options: Any) -> Iterator[Plan]:
     """Uncut tiles of all widths, each for a block alone.
 
-    A convolution is at most half as large as they are, but the smallest tile is always among them.
+    None has over twice the result's pixels or channels, but the smallest is always among them.
     """
     transposed = options.get("transposed", True)
     kinds = itertools.product((False, True), ROWS, (False, True), WIDTHS, depths(conv, transposed))

@@ -244,18 +244,18 @@ def as_target(target: Any = None) -> Any:
 def to_read(target: Any) -> Any:
     """A target for a kernel whose code is read, or which TVM's host code does not launch.
 
-    >>> int(to_read(as_target("sm_80")).host.attrs["opt-level"])
+    >>> int(to_read("sm_80").host.attrs["opt-level"])
     0
 
     LLVM optimizes that host code otherwise, which takes longer than all else for a short kernel.
 
     Args:
-        target: a `tvm.target.Target` of a GPU, OpenCL or WebGPU.
+        target: of a GPU, OpenCL or WebGPU, as `as_target` takes it.
 
     Returns:
         The `tvm.target.Target` with another host.
     """
-    return target.with_host(tvm.target.Target({"kind": "llvm", "opt-level": 0}))
+    return as_target(target).with_host(tvm.target.Target({"kind": "llvm", "opt-level": 0}))
 
 
 def describe_device() -> dict[str, str]:

@@ -43,7 +43,7 @@ def emulate(sch: Any, *arrays: Array, arch: str = "sm_80") -> None:
     """
     mod = as_module(sch)
     arch = architecture(mod, "sm_90") if is_tile_kernel(mod) else arch
-    lowered = lower(mod, devices.to_read(devices.as_target(arch)), asynchronous=False)
+    lowered = lower(mod, devices.to_read(arch), asynchronous=False)
     _check(lowered, arrays)
     named = {p.name: a for p, a in zip(lowered.params, arrays, strict=True)}
     with np.errstate(all="ignore"):  # as a GPU does
