@@ -69,12 +69,12 @@ def run(sch: Any, tensors: Sequence[Any] | None = None) -> Card:
     """
     if isinstance(sch, str):
         shown = kernels.shown(sch)
-        return Card(_made("kernelCard", shown, None), _title(shown), shown["needs"])
+        return Card(_made("kernelCard", shown, None), _title(shown["title"]), shown["needs"])
     told = _yours(sch, tensors)
     (size,) = told["sizes"]
     shown = {
         "name": told["name"],
-        "title": f"{told['title']}, {size['label']}",
+        "title": told["title"],
         "chapter": "",
         "unit": told["unit"],
         "sizes": [size["label"]],
@@ -85,7 +85,8 @@ def run(sch: Any, tensors: Sequence[Any] | None = None) -> Card:
         "needs": [told["name"]],
         "adapted": told["adapted"],
     }
-    return Card(_made("kernelCard", shown, told), _title(shown))
+    title = f"{told['title']}, {size['label']}"
+    return Card(_made("kernelCard", shown, told), _title(title))
 
 
 def your_gpu() -> Card:
@@ -110,8 +111,8 @@ def _made(function: str, *told: Any) -> str:
     return str(scripts.engine().call(function, *told))
 
 
-def _title(shown: dict[str, Any]) -> str:
-    return f"Run it on your GPU: {shown['title']}."
+def _title(title: str) -> str:
+    return f"Run it on your GPU: {title}."
 
 
 def _yours(sch: Any, tensors: Sequence[Any] | None) -> dict[str, Any]:

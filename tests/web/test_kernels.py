@@ -324,6 +324,7 @@ def test_a_schedule_in_hand_runs_in_a_page(page: Page, served: str) -> None:
     page.goto(f"{served}/own.html")
     card = run(page, str(page.locator("figure").get_attribute("data-run")), "3")
     assert "all 7,000 elements agree" in card.locator(".d2l-result").inner_text()
+    assert said(card) == "your kernel, A (100, 30), B (30, 70) to C (100, 70):"
 
 
 def test_without_scripts_the_record_and_one_line_stand_there(browser: Browser, served: str) -> None:
