@@ -283,30 +283,6 @@ def test_words_of_one_wavefront_have_one_colour():
     assert len({square.get_facecolor() for square in plt.gcf().axes[0].patches}) == 1
 
 
-def test_a_tile_stands_among_its_banks():
-    rows = np.arange(72).reshape(8, 9)
-    column = [(row, 0) for row in range(8)]
-    figures.draw_banks(
-        {
-            "plain": figures.Tile(np.arange(64).reshape(8, 8), column),
-            "padded": figures.Tile(rows[:, :8], column),
-            "the same": figures.Tile(rows[:, :8], [(3, 4)] * 8),
-        }
-    )
-    plain, padded, same, nothing = plt.gcf().axes
-    assert plain.get_title(loc="left") == "plain: 8 wavefronts"
-    titles = [axes.get_title(loc="left") for axes in (padded, same)]
-    assert titles == ["padded: 1 wavefront", "the same: 1 wavefront"]
-    assert sum(bool(square.get_hatch()) for square in padded.patches) == 8
-    bold = [text.get_text() for text in padded.texts if text.get_weight() == "bold"]
-    assert bold == [f"{row}0" for row in range(8)]
-    assert not nothing.patches
-    with pytest.raises(ValueError, match="share a word"):
-        figures.draw_banks({"all": figures.Tile(np.zeros((2, 2), int), [])})
-    with pytest.raises(ValueError, match=r"asks for \(0, 2\); expected an element of 2 by 2"):
-        figures.draw_banks({"out": figures.Tile(np.arange(4).reshape(2, 2), [(0, 2)])})
-
-
 def test_an_element_has_the_colour_of_its_kind():
     figures.draw_kinds({"rounds": [[0, 1, 2], [1, 1, 0]]}, ["nothing", "again", "new"])
     (mesh,) = plt.gcf().axes[0].collections

@@ -3,13 +3,11 @@
 `curves` has curves, bars and the roofline, `ticks` what stands around them; `drawings` has pictures
 of who touches what, and of a GPU's memories. Every function draws a figure and returns nothing, so
 that a notebook shows it once.
-`banks` has a tile among the banks of shared memory, `tiles` the tiles of blocks, warps and threads,
-`windows` those of a convolution and what they read, `machine` the levels of a launch, timelines and
-steps, `roles` who waits for whom in a kernel, `launches` the pictures of the first chapters,
+`tiles` has the tiles of blocks, warps and threads, `windows` those of a convolution and what they
+read, `machine` the levels of a launch, timelines and steps, `roles` who waits for whom in a kernel, `launches` the pictures of the first chapters,
 `trees` what came of what. Colours, markers and `STYLE`, a Matplotlib style sheet, are in `style`.
 """
 
-from d2ltvm.figures.banks import Tile, draw_banks
 from d2ltvm.figures.curves import bars, plot, plot_gflops, plot_record, roofline
 from d2ltvm.figures.drawings import (
     draw_chain,
@@ -33,9 +31,7 @@ __all__ = [
     "LEVELS",
     "MARKERS",
     "STYLE",
-    "Tile",
     "bars",
-    "draw_banks",
     "draw_block",
     "draw_chain",
     "draw_conv_tiles",
