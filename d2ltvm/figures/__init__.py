@@ -4,8 +4,9 @@
 of who touches what, and of a GPU's memories. Every function draws a figure and returns nothing, so
 that a notebook shows it once.
 `tiles` has the tiles of blocks, warps and threads, `windows` those of a convolution and what they
-read, `machine` the levels of a launch, timelines and steps, `roles` who waits for whom in a kernel, `launches` the pictures of the first chapters,
-`trees` what came of what. Colours, markers and `STYLE`, a Matplotlib style sheet, are in `style`.
+read, `machine` the levels of a launch, timelines and steps, `roles` who waits for whom in a kernel,
+`launches` the pictures of the first chapters, `trees` what came of what. Colours, markers and
+`STYLE`, a Matplotlib style sheet, are in `style`.
 """
 
 from d2ltvm.figures.curves import bars, plot, plot_gflops, plot_record, roofline
