@@ -26,9 +26,9 @@ DEPTH = 64  # of a tile: 64 float16 are 128 bytes, the longest row that TMA can 
 SHARED = 227 * 1024  # bytes that a block can have. Source: CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability".
 
-# Where tiles on demand are faster. Measured: hopper/on_demand.
-MEMORY_BOUND = 180  # flop/byte: with less, memory sets the time, and SMs wait differently long
-MANY_TILES = 10  # of a block: with fewer, one too many for a block costs more than the wait
+# Where tiles on demand are faster.
+MEMORY_BOUND = 180  # flop/byte, at most. Measured: hopper/on_demand
+MANY_TILES = 10  # of a block, at least: a choice. No recorded layer tests it
 
 Tile = tuple[int, int, int]  # images, rows and columns
 
