@@ -565,11 +565,12 @@ def test_a_graph_that_is_none_is_refused(panels, message):
 
 
 def test_storages_show_each_result_in_its_place():
-    figures.draw_storages([(2048, 0), (1024, 1), (1024, 0)], [2048, 1024])
-    boxes = [p for p in plt.gca().patches if p.get_width() == 0.88]
+    figures.draw_storages([(2048, 0, 1), (1024, 1, 2), (1024, 0, 3)], [2048, 1024])
+    boxes = [p for p in plt.gca().patches if p.get_width() == 1.88]
     assert [(p.get_x() // 1, p.get_height()) for p in boxes] == [(0, 0.8), (1, 0.8), (2, 0.4)]
     assert {"0: 2 KiB", "1: 1 KiB"} <= texts()
-    for results in ([], [(1, 2)], [(2049, 0)]):
+    kept = [(1024, 0, 2), (1024, 1, 2), (1024, 0, 3)]  # the last one while the first is read
+    for results in ([], [(1, 2, 1)], [(2049, 0, 1)], [(1, 0, 0)], kept):
         with pytest.raises(ValueError, match="expected"):
             figures.draw_storages(results, [2048, 1024])
 

@@ -5,6 +5,7 @@ import pytest
 import tvm
 from tvm import te
 
+from d2ltvm.figures import draw_storages
 from d2ltvm.network import (
     Kernel,
     Network,
@@ -121,12 +122,23 @@ def test_seconds_belong_to_layers():
 def test_results_share_memory():
     net = fuse(fold_batch_norms(load("resnet18", size=64)))
     plan = memory_plan(to_relax(net))
-    largest = sorted((nbytes for nbytes, _ in plan.results), reverse=True)
+    largest = sorted((result.nbytes for result in plan.results), reverse=True)
     assert plan.before == sum(4 * int(np.prod(net.shapes[n.name])) for n in net.nodes[1:-1]
                               if n.kind != "Flatten")  # fmt: skip
     # Two results are there at once, three where one is added: never fewer bytes than that.
     assert sum(largest[:2]) <= plan.after < plan.before / 2
-    assert all(nbytes <= plan.storages[number] for nbytes, number in plan.results)
+    assert all(result.nbytes <= plan.storages[result.storage] for result in plan.results)
+    draw_storages(plan.results, plan.storages)  # it raises where two need a storage at once
+
+
+def test_a_residual_is_kept_until_it_is_added():
+    nodes = [graph.Input("data", size=(1, 8, 9, 9))]
+    for name, source in (("a", "data"), ("b", "a"), ("c", "b")):
+        nodes.append(graph.Activation(name, (source,), activation="relu"))
+    nodes += [graph.Add("sum", ("c", "a")), graph.Activation("out", ("sum",), activation="relu")]
+    alone = {node.name: Kernel(f"tests.{node.name}") for node in nodes[1:]}  # none joins another
+    plan = memory_plan(to_relax(graph.Network("residual", tuple(nodes)), alone))
+    assert [result.last for result in plan.results] == [3, 2, 3, 4]  # a, b, c and their sum
 
 
 @pytest.mark.parametrize(

@@ -80,38 +80,48 @@ def _arrow(axes: Axes, above: int, below: int, words: str) -> None:
 
 
 def draw_storages(
-    results: Sequence[tuple[int, int]], storages: Sequence[int], note: str | None = None
+    results: Sequence[tuple[int, int, int]], storages: Sequence[int], note: str | None = None
 ) -> None:
-    """Draw which result lies in which storage, by the step that writes it.
+    """Draw which result lies in which storage, from the step that writes it to the last that reads.
 
-    >>> d2ltvm.figures.draw_storages([(4096, 0), (2048, 1), (4096, 0)], [4096, 2048])
+    >>> d2ltvm.figures.draw_storages([(4096, 0, 1), (2048, 1, 2), (4096, 0, 3)], [4096, 2048])
 
     Args:
-        results: for each result in the order of computation, its bytes and its storage's number.
+        results: for each result in the order of computation, its bytes, its storage's number, and
+            the number of the last result that is computed from it.
         storages: bytes of each.
         note: a line below the figure.
 
     Raises:
-        ValueError: there are no results, or one lies in a storage that is too small or not there.
+        ValueError: there are no results, or one lies in a storage that is too small or not there,
+            is read before it is written, or lies where another one is still kept.
     """
-    for nbytes, number in results:
+    if not results:
+        raise ValueError("results is empty; expected bytes, a storage and a last reader for each")
+    free = [0] * len(storages)
+    for step, (nbytes, number, last) in enumerate(results):
         if not 0 <= number < len(storages) or nbytes > storages[number]:
             raise ValueError(f"a result has {nbytes} bytes in storage {number}; expected to fit")
-    if not results:
-        raise ValueError("results is empty; expected bytes and a storage for each")
+        if not free[number] <= step < last:
+            raise ValueError(
+                f"result {step} is in storage {number} up to result {last}; expected after "
+                f"{step}, and the storage to be free: it is kept up to {free[number] - 1}"
+            )
+        free[number] = last + 1
     with style.page((7, 0.42 * len(storages) + 1), note=note) as (_, (axes,)):
-        for step, (nbytes, number) in enumerate(results):
+        for step, (nbytes, number, last) in enumerate(results):
             high = 0.8 * nbytes / storages[number]
             colour = style.COLOURS[number % len(style.COLOURS)]
-            box = Rectangle((step + 0.06, number + 0.4 - high), 0.88, high, fc=colour, ec="black")
-            box.set_linewidth(0.4)
-            axes.add_patch(box)
+            corner = (step + 0.06, number + 0.4 - high)
+            axes.add_patch(
+                Rectangle(corner, last - step + 0.88, high, fc=colour, ec="black", lw=0.4)
+            )
         for number, size in enumerate(storages):
-            frame = Rectangle((0, number - 0.4), len(results), 0.8, fc="none", ec="#888888", lw=0.6)
+            frame = Rectangle((0, number - 0.4), max(free), 0.8, fc="none", ec="#888888", lw=0.6)
             axes.add_patch(frame)
             text = f"{number}: {size / 2**10:,.0f} KiB"
             axes.text(-0.3, number, text, ha="right", va="center", fontsize=8.5)
-        axes.set(xlim=(-0.1, len(results)), ylim=(len(storages) - 0.5, -0.5), yticks=[])
+        axes.set(xlim=(-0.1, max(free)), ylim=(len(storages) - 0.5, -0.5), yticks=[])
         axes.set_xlabel("result, in the order of computation")
         for side in ("left", "right", "top"):
             axes.spines[side].set_visible(False)

@@ -3,7 +3,7 @@
 import importlib
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import relax
@@ -11,23 +11,37 @@ from tvm import relax
 from d2ltvm.system import devices
 
 
+class Planned(NamedTuple):
+    """Where a result lies, and how long.
+
+    Attributes:
+        nbytes: its bytes.
+        storage: the number of the storage that it lies in.
+        last: the number of the result, in the order of computation, whose computation is the last
+            to read this one. The network's own result has the number behind all these.
+    """
+
+    nbytes: int
+    storage: int
+    last: int
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
     """What a network allocates.
 
     Attributes:
-        results: for each result in the order of computation, its bytes and the number of the
-            storage that it lies in.
+        results: a `Planned` for each result, in the order of computation.
         storages: bytes of each storage.
     """
 
-    results: tuple[tuple[int, int], ...]
+    results: tuple[Planned, ...]
     storages: tuple[int, ...]
 
     @property
     def before(self) -> int:
         """Bytes, if each result had memory of its own."""
-        return sum(nbytes for nbytes, _ in self.results)
+        return sum(result.nbytes for result in self.results)
 
     @property
     def after(self) -> int:
@@ -57,19 +71,35 @@ def memory_plan(module: Any, target: Any = None) -> MemoryPlan:
     passes.append(relax.transform.StaticPlanBlockMemory())
     with target:
         planned = tvm.transform.Sequential(passes)(module)
-    numbers: dict[str, int] = {}
-    storages: list[int] = []
+    return _planned(planned["main"].body.blocks[0].bindings)
+
+
+def _planned(bindings: Any) -> MemoryPlan:
+    """What the bindings of a planned function allocate, and when it is read for the last time."""
+    storages: dict[str, int] = {}  # bytes of each, by its variable
     results: list[tuple[int, int]] = []
-    for binding in planned["main"].body.blocks[0].bindings:
-        value = binding.value
+    known: dict[str, int] = {}  # which result a variable is
+    last: dict[int, int] = {}
+    computed = -1
+    for binding in bindings:
+        value, var = binding.value, str(binding.var)
         name = getattr(getattr(value, "op", None), "name", "")
         if name == "relax.memory.alloc_storage":
-            numbers[str(binding.var)] = len(storages)
-            storages.append(_product(value.args[0]))
-        elif name == "relax.memory.alloc_tensor":
-            size = tvm.DataType(str(value.args[3].value)).itemsize
-            results.append((_product(value.args[2]) * size, numbers[str(value.args[0])]))
-    return MemoryPlan(tuple(results), tuple(storages))
+            storages[var] = _product(value.args[0])
+        elif name.endswith("alloc_tensor"):  # planned; or the network's own result, which is not
+            computed += 1
+            if name == "relax.memory.alloc_tensor":
+                nbytes = _product(value.args[2]) * tvm.DataType(str(value.args[3].value)).itemsize
+                known[var] = len(results)
+                results.append((nbytes, [*storages].index(str(value.args[0]))))
+        elif isinstance(value, relax.Var) or name == "relax.reshape":  # another name for it
+            source = str(value if isinstance(value, relax.Var) else value.args[0])
+            if source in known:
+                known[var] = known[source]
+        else:
+            last |= {known[str(arg)]: computed for arg in value.args if str(arg) in known}
+    planned = (Planned(*result, last[k]) for k, result in enumerate(results))
+    return MemoryPlan(tuple(planned), tuple(storages.values()))
 
 
 def _product(shape: Any) -> int:
