@@ -460,3 +460,18 @@ def test_a_page_that_says_the_same_keeps_its_time(tmp_path):
     assert path.stat().st_mtime > 1
     book.write_page(path, "two")
     assert path.read_text() == "two"
+
+
+def test_a_tool_reads_its_arguments_or_refuses_them(capsys, monkeypatch):
+    for path in sorted((book.ROOT / "tools").glob("*.py")):
+        _, run, script = path.read_text().partition('if __name__ == "__main__":')
+        assert not run or "no_arguments(__doc__)" in script or "argv" in path.read_text() or (
+            "ArgumentParser" in path.read_text()
+        ), path.name  # fmt: skip
+    for argument, code in (("--help", 0), ("all", 2)):
+        monkeypatch.setattr(sys, "argv", ["tool", argument])
+        with pytest.raises(SystemExit) as ended:
+            book.no_arguments("Write something.")
+        assert ended.value.code == code
+    said = capsys.readouterr()
+    assert "Write something." in said.out and "unrecognized arguments: all" in said.err

@@ -103,4 +103,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    book.no_arguments(__doc__)
     main()

@@ -3,6 +3,7 @@
 Whoever imports it finds the package, installed or not.
 """
 
+import argparse
 import re
 import sys
 from pathlib import Path
@@ -33,6 +34,12 @@ if "google.colab" in sys.modules:
     from d2ltvm.system import colab
 
     colab.prepare()"""
+
+
+def no_arguments(doc: str | None) -> None:
+    """Answer `--help` with a tool's docstring, and refuse any other argument, before it writes."""
+    how = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=doc, formatter_class=how).parse_args()
 
 
 def write_page(path: Path, text: str, after: float = 0) -> None:

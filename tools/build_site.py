@@ -96,4 +96,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    book.no_arguments(__doc__)
     sys.exit(main())

@@ -6,6 +6,7 @@ usage: python tools/fastest_plans.py
 import json
 from typing import Any
 
+import book
 from d2ltvm.bench import timed_plans
 from d2ltvm.hopper import fastest
 from d2ltvm.hopper.any_plan import Plan
@@ -48,4 +49,5 @@ def text() -> str:
 
 
 if __name__ == "__main__":
+    book.no_arguments(__doc__)
     files.write(fastest.FILE, text())

@@ -78,4 +78,5 @@ def _arrow(axes: Any, start: Any, end: Any, colour: str, curve: str = "arc3") ->
 
 
 if __name__ == "__main__":
+    book.no_arguments(__doc__)
     main()

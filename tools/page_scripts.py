@@ -24,4 +24,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    book.no_arguments(__doc__)
     main()

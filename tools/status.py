@@ -62,4 +62,5 @@ def _unbroken(date: str) -> str:
 
 
 if __name__ == "__main__":
+    book.no_arguments(__doc__)
     main()
