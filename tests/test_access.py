@@ -424,6 +424,23 @@ def rounds_of(many):
     return sch
 
 
+@pytest.mark.parametrize("arch", [None, "sm_90"])
+def test_an_access_that_is_not_aligned_is_refused(arch):
+    def moved(by):
+        A = te.placeholder((1024 + by,), name="A")
+        C = te.compute((1024,), lambda i: A[i + by], name="C")
+        sch = d2ltvm.schedule((A, C))
+        block, thread, lane = sch.split(sch.get_loops(sch.get_sblock("C"))[0], [None, 64, 4])
+        sch.bind(block, "blockIdx.x")
+        sch.bind(thread, "threadIdx.x")
+        sch.vectorize(lane)
+        return sch
+
+    assert d2ltvm.traffic(moved(4), arch).total("read") == (8, 136)  # 17 for 512 bytes
+    with pytest.raises(ValueError, match="read of A: 16 bytes at once, not aligned"):
+        d2ltvm.traffic(moved(1), arch)
+
+
 def test_what_takes_too_long_is_refused(monkeypatch):
     """Ten million rounds at once; many instructions when they have been followed for a while."""
     message = "writes C in 10,000,000 rounds of its loops; machine code of up to 3,200,000"

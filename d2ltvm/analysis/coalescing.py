@@ -74,11 +74,7 @@ class Launched:
             point.update(self._inner)
             first, active = self._evaluated(index, guards, point, len(counts[k : k + step]))
             first = first * site.itemsize
-            if (first[active] % _alignment(site)).any():
-                raise ValueError(
-                    f"{site.kind} of {site.tensor}: {site.width} bytes at once, not aligned; "
-                    f"expected addresses at multiples of {_alignment(site)} bytes"
-                )
+            refuse_misaligned(site.kind, site.tensor, first[active], site.width, _alignment(site))
             first = first - min(0, int(first.min()) // (WORD * BANKS)) * (WORD * BANKS)  # from 0 on
             many = np.repeat(counts[k : k + step], len(self.valid) // WARP) * often
             yield first.reshape(-1, WARP), active.reshape(-1, WARP), many
@@ -168,6 +164,27 @@ def _unit(site: Site) -> int:
     """Elements by which a shift of all addresses changes nothing: a line, or a word of a bank."""
     size = LINE if site.scope == "global" else max(WORD, _alignment(site))
     return max(1, size // site.itemsize)
+
+
+def refuse_misaligned(kind: str, tensor: str, first: Array, width: int, alignment: int) -> None:
+    """Refuse an access that a GPU does not make: it ends the kernel with an error.
+
+    Args:
+        kind, tensor: 'read' or 'write', and of what; for the message.
+        first: byte at which each access begins.
+        width: bytes of an access.
+        alignment: bytes of which `first` has to be a multiple.
+
+    Raises:
+        ValueError: one is not.
+
+    Source: CUDA C++ Programming Guide, "Device Memory Accesses".
+    """
+    if (first % alignment).any():
+        raise ValueError(
+            f"{kind} of {tensor}: {width} bytes at once, not aligned; "
+            f"expected addresses at multiples of {alignment} bytes"
+        )
 
 
 def _alignment(site: Site) -> int:

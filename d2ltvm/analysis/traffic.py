@@ -142,7 +142,8 @@ def traffic(sch: Any, arch: str | None = None, config: Config = None) -> Table:
         NotImplementedError: the kernel holds something that is not understood here, such as an
             index that depends on data, or spills to local memory; or its machine code goes through
             too many instructions to follow.
-        ValueError: NVRTC does not know `arch`.
+        ValueError: NVRTC does not know `arch`; or an access of several elements is not aligned,
+            with which a kernel ends in an error.
     """
     if arch is None:
         return of_lowered(as_written(sch, config))
@@ -185,6 +186,7 @@ def _interpreted(mod: Any, lowered: Lowered, arch: str, code: bytes) -> list[tup
         some = sass_interpreter.Machine(needed, launch, blocks[k : k + step], arch)
         for scope, kind, tensor, width, first, active, more, count in some.run(left):
             name = launch.args[tensor] if scope == "global" else "shared"
+            coalescing.refuse_misaligned(kind, name, first[active], width, width)
             site = (name, scope, kind, width)
             times = count * np.repeat(often[k : k + step], len(first) // len(blocks[k : k + step]))
             _count(found, site, first, active, times, more)
