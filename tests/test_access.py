@@ -426,19 +426,24 @@ def rounds_of(many):
 
 @pytest.mark.parametrize("arch", [None, "sm_90"])
 def test_an_access_that_is_not_aligned_is_refused(arch):
-    def moved(by):
-        A = te.placeholder((1024 + by,), name="A")
-        C = te.compute((1024,), lambda i: A[i + by], name="C")
-        sch = d2ltvm.schedule((A, C))
-        block, thread, lane = sch.split(sch.get_loops(sch.get_sblock("C"))[0], [None, 64, 4])
-        sch.bind(block, "blockIdx.x")
-        sch.bind(thread, "threadIdx.x")
-        sch.vectorize(lane)
+    def rows_of(words):  # C = A, by way of a tile whose rows are so many words apart
+        A = te.placeholder((64, 32), name="A")
+        sch = d2ltvm.schedule((A, te.compute((64, 32), lambda i, j: A[i, j], name="C")))
+        tile = sch.cache_read(sch.get_sblock("C"), 0, "shared")
+        block_of_rows, _ = sch.split(sch.get_loops(sch.get_sblock("C"))[0], [None, 32])
+        sch.bind(block_of_rows, "blockIdx.x")
+        sch.compute_at(tile, block_of_rows)
+        for block in (tile, sch.get_sblock("C")):
+            each = sch.fuse(*sch.get_loops(block)[1:])
+            thread, lanes = sch.split(each, [None, 4])
+            sch.bind(thread, "threadIdx.x")
+            sch.vectorize(lanes)
+        sch.storage_align(tile, 0, 0, 32, words - 32)
         return sch
 
-    assert d2ltvm.traffic(moved(4), arch).total("read") == (8, 136)  # 17 for 512 bytes
-    with pytest.raises(ValueError, match="read of A: 16 bytes at once, not aligned"):
-        d2ltvm.traffic(moved(1), arch)
+    assert d2ltvm.traffic(rows_of(36), arch).total("write", "shared")[0] == 16
+    with pytest.raises(ValueError, match="16 bytes at once, not aligned; expected"):
+        d2ltvm.traffic(rows_of(33), arch)
 
 
 def test_what_takes_too_long_is_refused(monkeypatch):
