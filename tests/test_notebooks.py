@@ -173,6 +173,39 @@ def test_the_first_page_names_every_chapter_in_order():
     assert rows == [row for row in expected if not row[1].startswith("appendix/")]
 
 
+def figures_and_links():
+    """For each chapter its figures' names, its headings' anchors and its links to others'."""
+    for path in CHAPTERS:
+        notebook = book.read(path)
+        text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+        shown = (cell.metadata.get("mystnb", {}) for cell in book.code_cells(notebook))
+        named = [told["figure"]["name"] for told in shown if "figure" in told]
+        anchors = {anchor(title) for title in re.findall(r"^#{1,3} +(.+)$", text, re.M)}
+        anchors |= set(re.findall(r"^\(([\w-]+)\)=$", text, re.M))
+        links = re.findall(r"\]\(([\w/.-]*)\.ipynb#([\w-]+)\)", text)
+        yield path, named, anchors, links
+
+
+def anchor(title):
+    """The anchor that MyST gives to a heading."""
+    return re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
+
+
+def test_a_figure_has_a_name_of_its_own_and_a_link_its_heading():
+    found = list(figures_and_links())
+    named = [name for _, names, _, _ in found for name in names]
+    assert len(named) > 100 and not {n for n in named if named.count(n) > 1}
+    anchors = {path.resolve(): known for path, _, known, _ in found}
+    broken = [
+        f"{path.name}: {chapter}#{to}"
+        for path, _, _, links in found
+        for chapter, to in links
+        if to not in anchors[(path.parent / f"{chapter}.ipynb").resolve()]
+    ]
+    assert sum(len(links) for *_, links in found) > 50
+    assert not broken
+
+
 def test_the_package_says_which_chapter_a_schedule_is_from():
     """Every function that a chapter defines names it, and no other one does."""
     defined = {
