@@ -175,7 +175,7 @@ def plan_conv(
 
 # From hopper/implicit.
 def tile_columns(boxes: int, oc: int, sms: int) -> int:
-    """The columns of a tile, 64, 128 or 256, with which the last wave is done first.
+    """The columns of a tile, 64, 128 or 256, with which the last turn is over first.
 
     >>> tile_columns(98, 512, 132)
     128
