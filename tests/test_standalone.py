@@ -105,3 +105,9 @@ def test_a_picture_says_how_large_it_is(tmp_path):
         '<img width="30" height="20" src="a.png"><img width="220" height="64" src="b.svg">'
         '<img width="7" height="5" src="a.png">'
     )
+
+
+def test_the_index_has_words_and_no_numbers():
+    words = standalone.Words({})
+    found = ("tile", "h200", "sm_90", "1x1", "4096", "000967979", "128wait", "the")
+    assert [word for word in found if words.word_filter(word)] == ["tile", "h200", "sm_90", "1x1"]

@@ -2,7 +2,8 @@
 
 The theme brings every icon of Font Awesome as a script, a search index on each page, and a button
 that fetches Thebe from elsewhere. Here a page keeps the icons that stand on it, as SVG, and the
-scripts that it uses. What nothing refers to any more is removed from the site.
+scripts that it uses. What nothing refers to any more is removed from the site. The search index is
+without numbers.
 """
 
 import functools
@@ -13,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from sphinx.search.en import SearchEnglish
 
 from d2ltvm.system import files
 
@@ -216,7 +219,21 @@ def finish(app: Any, exception: Exception | None) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+class Words(SearchEnglish):
+    """What can be searched for: words, and no numbers.
+
+    Sphinx's own script takes no number as a query. Some thousand numbers of outputs, alone or with
+    what stands behind them, would be a tenth of the index. Short ones are kept, such as 1x1.
+    """
+
+    def word_filter(self, word: str) -> bool:
+        """Whether a word stands in the index."""
+        number = word.isdigit() or (word[:1].isdigit() and len(word) > 4)
+        return not number and super().word_filter(word)
+
+
 def setup(app: Any) -> dict[str, bool]:
     """What Sphinx calls."""
+    app.add_search_language(Words)
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
