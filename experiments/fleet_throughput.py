@@ -1,6 +1,8 @@
 """How many candidates a minute the queue passes, with 1, 2, 4 and 8 servers on the processor.
 
-    PYTHONPATH=. .venv/bin/python experiments/fleet_throughput.py --to throughput.json
+    PYTHONPATH=. .venv/bin/python experiments/fleet_throughput.py --to throughput.jsonl
+
+The first line of the file says where and with what; each further line is a number of servers.
 
 A candidate sleeps for as long as a GPU would work, so that servers that share two cores do not
 compete for them; what is left is the queue's own work. Beside each rate stands that of the model
@@ -9,8 +11,8 @@ takes an idle machine about three minutes.
 """
 
 import argparse
+import datetime
 import json
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +23,7 @@ from tvm.script import tirx as T
 
 import d2ltvm
 from d2ltvm import fleet
+from d2ltvm.bench import records
 from d2ltvm.fleet import scaling
 from d2ltvm.system import devices
 
@@ -66,8 +69,8 @@ def main():
     parser.add_argument("--servers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--seconds", type=float, default=0.5, help="for which a kernel sleeps")
     parser.add_argument("--each", type=int, default=24, help="candidates for each server")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--to", default="throughput.json")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--to", default="throughput.jsonl")
     options = parser.parse_args()
     # The kernel runs three times: once to be checked, twice by the evaluator.
     sleep, terms, rows = 1000 * options.seconds / 3, None, []
@@ -85,21 +88,21 @@ def main():
         rows.append(
             {
                 "servers": count,
-                "a minute": round(60 * statistics.median(rates), 1),
                 "rounds": [round(60 * rate, 1) for rate in rates],
-                "model, a minute": round(60 * terms.rate(count), 1),
-                "slowest": terms.slowest(count),
+                "model": round(60 * terms.rate(count), 1),
             }
         )
         print(rows[-1], flush=True)
-    found = {
-        "processor": devices.describe_processor()["name"],
+    head = {
+        "device": devices.describe_processor()["name"],
+        "software": records.software(),
+        "date": datetime.date.today().isoformat(),
         "terms": vars(terms),
-        "measured": rows,
-        "parts become the slowest at": terms.most(),
-        "on paper, a minute": {str(n): 60 * terms.rate(n) for n in (10, 100, 1000)},
+        "seconds": options.seconds,
+        "each": options.each,
     }
-    Path(options.to).write_text(json.dumps(found, indent=1) + "\n")
+    lines = [json.dumps(line, ensure_ascii=False) for line in (head, *rows)]
+    Path(options.to).write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
