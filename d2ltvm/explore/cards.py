@@ -85,8 +85,7 @@ def run(sch: Any, tensors: Sequence[Any] | None = None) -> Card:
         "needs": [told["name"]],
         "adapted": told["adapted"],
     }
-    title = f"{told['title']}, {size['label']}"
-    return Card(_made("kernelCard", shown, told), _title(title))
+    return Card(_made("kernelCard", shown, told), _title(f"{told['title']}, {size['label']}"))
 
 
 def your_gpu() -> Card:

@@ -93,7 +93,7 @@ def _planned(bindings: Any) -> MemoryPlan:
                 known[var] = len(results)
                 results.append((nbytes, [*storages].index(str(value.args[0]))))
         elif isinstance(value, relax.Var) or name == "relax.reshape":  # another name for it
-            source = str(value if isinstance(value, relax.Var) else value.args[0])
+            source = str(value.args[0] if name else value)
             if source in known:
                 known[var] = known[source]
         else:
