@@ -2,10 +2,13 @@
 
 import os
 import sys
+from pathlib import Path
 
 import forked_kernels
 import pytest
 from jupyter_client.manager import start_new_kernel
+
+from d2ltvm.system import toolchain
 
 ASKED = """
 import os, sys
@@ -60,3 +63,8 @@ def test_what_earlier_tests_left_keeps_no_kernel_from_being_forked(monkeypatch):
 def test_another_command_is_started(tmp_path):
     process = forked_kernels.launch([sys.executable, "-c", "raise SystemExit(7)"])
     assert process.wait() == 7
+
+
+def test_what_kernels_are_copied_from_starts_no_cuda():
+    told = Path(f"/proc/{forked_kernels._server().pid}/environ").read_text().split("\0")
+    assert all(f"{name}={value}" in told for name, value in toolchain.FORKS.items())

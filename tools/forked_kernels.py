@@ -20,6 +20,8 @@ from typing import Any
 
 import jupyter_client.provisioning.local_provisioner as provisioner
 
+from d2ltvm.system import toolchain
+
 # Read while a module is imported, which happens before a kernel has its own environment.
 READ_AT_IMPORT = ("LD_", "MPL", "OMP_", "OPENBLAS_", "PYTHON", "TVM_")
 
@@ -87,7 +89,7 @@ def _server() -> Any:
     backend = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     return subprocess.Popen(
         [sys.executable, "-P", Path(__file__).with_name("kernel_server.py")],
-        env={**backend, **STARTED},
+        env={**backend, **STARTED, **toolchain.FORKS},
         stdin=subprocess.PIPE,  # it ends when this process does, which closes it
         stdout=subprocess.PIPE,
         text=True,

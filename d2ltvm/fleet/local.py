@@ -22,7 +22,7 @@ from d2ltvm.fleet import keeper, nvml, tracker
 from d2ltvm.fleet.keeper import Device, FleetPlan
 from d2ltvm.fleet.state import Member, State, default_folder, keeper_lives, wait_for_end
 from d2ltvm.fleet.tracker import Address, FleetError, as_key
-from d2ltvm.system import devices
+from d2ltvm.system import devices, toolchain
 
 LOOPBACK = "127.0.0.1"
 START, END = 60.0, 20.0  # seconds until all servers have to be there, and gone
@@ -237,7 +237,7 @@ def _start(plan: FleetPlan) -> subprocess.Popen[str]:
     path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [sys.executable, "-m", "d2ltvm.fleet.keeper"],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, **toolchain.FORKS, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

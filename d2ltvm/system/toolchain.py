@@ -27,6 +27,11 @@ PACKAGES = {
     "bin/cuobjdump": "nvidia-cuda-cuobjdump",
 }
 
+# The environment of a process whose copies use a GPU. Beside PyTorch, `import tvm` asks PyTorch for
+# a GPU, which starts CUDA; a copy made afterwards could not start it any more. With this variable
+# PyTorch asks the driver's other library, which starts nothing.
+FORKS = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+
 # One command for all that a cubin takes; pip passes over what is there already.
 INSTALL_COMPILER = (
     "pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl "
