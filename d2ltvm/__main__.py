@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 STOPPED = 130  # what a shell says of a command that Ctrl-C ended: 128 and the signal's number
+SEARCHED = ("matmul", "conv", "hwcn", "tensorcores", "depthwise", "softmax")  # its workloads
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -138,9 +139,18 @@ def parser() -> argparse.ArgumentParser:
         "what it has kept.",
         epilog="The exit code is 0 unless the search cannot be made here.",
     )
-    search.add_argument("workload", choices=["matmul", "conv"], help="what is computed")
+    search.add_argument("workload", choices=SEARCHED, help="what is computed")
     search.add_argument(
-        "--size", type=int, help="rows and columns (default: 512), or channels (default: 64)"
+        "--size",
+        type=int,
+        help="rows and columns of matrices (default: 512), channels of the convolution (64), "
+        "images of a batch (128; depthwise: 32), or columns of the softmax (4096)",
+    )
+    search.add_argument(
+        "--sketch",
+        choices=["rules", "book"],
+        default="rules",
+        help="what to begin with: TVM's rules (default), or the book's schedule",
     )
     search.add_argument(
         "--trials", type=int, default=64, help="how many candidates are measured (default: 64)"

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 import d2ltvm
 from d2ltvm import schedules, search
 from d2ltvm.search import predicted
+from d2ltvm.search.book import SKETCHES
+from d2ltvm.search.computations import COMPUTATIONS
 from d2ltvm.search.learned import Ridge
 from d2ltvm.search.ranking import ranks
 
 NUMBERS = st.lists(st.one_of(st.integers(0, 5), st.floats(-3, 3, width=16)), max_size=7)
 WELL = st.lists(st.sampled_from([0.5, 1.0, 1.0, 2.0, 3.0]), min_size=2, max_size=7)
-NAMES = st.sampled_from(["matmul", "conv"])
+NAMES = st.sampled_from(list(COMPUTATIONS))
 KINDS = st.sampled_from(["cuda", "llvm"])
 
 
@@ -96,18 +98,22 @@ def factors(tally, draw):
 def workloads(tally, draw):
     """`workload` and `book_space`: names, sizes, or a refusal."""
     a = {"name": draw(mostly(NAMES)), "size": draw(mostly(sizes(most=40)))}
-    good = isinstance(a["name"], str) and a["name"] in ("matmul", "conv")
+    good = isinstance(a["name"], str) and a["name"] in COMPUTATIONS
     if draw(st.booleans()):
         kind = draw(mostly(KINDS))
         there = good and isinstance(kind, str) and kind in ("cuda", "llvm")
-        there = there and (a["name"], kind) != ("conv", "llvm")
+        there = there and (a["name"], kind) in SKETCHES
         return tally.judge(
             search.book_space, {"name": a["name"], "kind": kind}, callable if there else REFUSED
         )
     good = good and whole(a["size"], 1, 15000)
-    flop = good and (
-        2 * int(a["size"]) ** 3 if a["name"] == "matmul" else 2 * int(a["size"]) ** 2 * 9 * 64**2
-    )
+    good = good and (a["name"] != "tensorcores" or int(a["size"]) % 16 == 0)
+    flop = good and {
+        "matmul": 2 * int(a["size"]) ** 3,
+        "conv": 2 * int(a["size"]) ** 2 * 9 * 64**2,
+        "depthwise": 0,
+        "softmax": 0,
+    }.get(a["name"], 2 * int(a["size"]) * 256 * 512 * 9 * 14**2)
     return tally.judge(
         search.workload, a,
         (lambda r: math.isclose(r.flop, flop) and r.size == a["size"]) if good

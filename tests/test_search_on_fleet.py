@@ -1,6 +1,9 @@
 """Searches that measure on a fleet's servers: on the processor, with bad candidates among them."""
 
 import json
+import os
+from multiprocessing import forkserver
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +14,10 @@ import d2ltvm
 from d2ltvm import fleet
 from d2ltvm.__main__ import main
 from d2ltvm.fleet import choosing
-from d2ltvm.search import search, tune, workload
+from d2ltvm.search import races, search, tune, workload
 from d2ltvm.search.evolution import identity
 from d2ltvm.search.on_fleet import FILE, FleetBench
+from d2ltvm.system import toolchain
 
 LONG = 120.0  # seconds that a condition may take on a machine with much else to do
 LIMITS = fleet.Limits(build=LONG, wait=LONG, connect=LONG, run=LONG)
@@ -218,3 +222,25 @@ def test_gpus_are_told_with_their_architecture(monkeypatch):
     about = json.loads(server._about("gpu0", "cuda", "GPU-1", [0, 1]))
     assert (about["device"], about["arch"]) == ("NVIDIA H200", "sm_90")
     assert (about["gpu"], about["cores"]) == ("GPU-1", [0, 1]) and about["machine"]
+
+
+def test_what_a_search_on_a_fleet_measured_by_candidates_and_by_seconds(servers, tmp_path):
+    folder = tmp_path / "kept"
+    trials = search(SMALL, "llvm", 3, folder=folder, servers=servers, limits=LIMITS, **QUIET)
+    calls, moments = races.trials(folder)
+    assert calls.x["values"] == moments.x["values"] == [1, 2, 3]
+    by_number = {trial.number: trial.seconds * 1e6 for trial in trials}
+    np.testing.assert_allclose(sorted(calls["a call"]), sorted(by_number.values()), rtol=1e-2)
+    assert min(moments["known after"]) == 0 and (moments["session"] > 0).all()
+    assert calls.notes == "3 candidates; bad ones: none"
+    with pytest.raises(ValueError, match="expected the folder of a search on a fleet"):
+        races.trials(tmp_path)
+
+
+def test_what_builds_and_what_serves_start_no_cuda_before_they_are_copied(servers, tmp_path):
+    search(SMALL, "llvm", 1, folder=tmp_path / "one", servers=servers, limits=LIMITS, **QUIET)
+    keeper = json.loads((servers.folder / "state.json").read_text())["keeper"]
+    for process in (keeper, forkserver._forkserver._forkserver_pid):
+        told = Path(f"/proc/{process}/environ").read_text().split("\0")
+        assert all(f"{name}={value}" in told for name, value in toolchain.FORKS.items())
+    assert not toolchain.FORKS.keys() & os.environ.keys()

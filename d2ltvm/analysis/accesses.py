@@ -282,6 +282,8 @@ class Walk:
         if all(other == at[0] for other in at):  # one element, given to all lanes
             return [(at[0], 1)]
         if all(other == at[0] + index_exprs.constant(k) for k, other in enumerate(at)):
+            if lanes & (lanes - 1) and not self._scattered:
+                raise NotImplementedError(f"a vector of {lanes}, which no instruction has: {index}")
             return [(at[0], lanes)]
         if self._scattered:
             return [(each, 1) for each in at]

@@ -135,6 +135,32 @@ def shared(launch: Any, kernel: Any, target: Any, static_kib: int | None) -> Non
             )
 
 
+ASYNC_BYTES = (4, 8, 16)  # of one cp.async; TVM makes none of a vector of another size
+
+
+def neighbours(body: Any) -> None:
+    """A ValueError where an asynchronous copy is of a vector whose elements are no neighbours.
+
+    TVM 0.27 makes one `cp.async` of it, of the first element and those behind that in memory: other
+    elements than the schedule's, or an address that ends the kernel.
+
+    Args:
+        body: of a kernel, before TVM makes `cp.async` of its copies.
+    """
+    scopes = (s for s in find(body, "AttrStmt") if s.attr_key == "async_scope")
+    for store in (store for scope in scopes for store in find(scope.body, "BufferStore")):
+        for load in find(store.value, "TensorLoad"):
+            ramps = [r for index in (*store.indices, *load.indices) for r in find(index, "Ramp")]
+            size = int(tvm.DataType(str(store.buffer.dtype)).itemsize)
+            for ramp in ramps:
+                if int(ramp.stride) != 1 and int(ramp.lanes) * size in ASYNC_BYTES:
+                    raise ValueError(
+                        f"an asynchronous copy of {load.source.name} to {store.buffer.name} is of "
+                        f"{ramp.lanes} elements that lie {ramp.stride} apart; expected neighbours, "
+                        "or no vector"
+                    )
+
+
 def _nbytes(buffer: Any) -> int:
     sizes = (int(size) for size in buffer.shape)
     return math.prod(sizes) * int(tvm.DataType(str(buffer.dtype)).itemsize)

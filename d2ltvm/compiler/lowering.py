@@ -57,6 +57,10 @@ def lower(
         # one place in registers. Then the sum moves to shared memory, and its reciprocal with it:
         # each thread takes that of what another thread may have written already.
         options["tirx.disable_storage_rewrite"] = True
+    elif _stores_fragments_in_shared(mod):
+        # It gives the sums of a wmma kernel, in float32, the place of a tile in float16, and then
+        # refuses that a float32 is stored there. Shared memory is put together by bytes later on.
+        options["tirx.disable_storage_rewrite"] = True
     config = {**options, **(config or {})}
     capture = _AfterSplit()
     context = tvm.transform.PassContext(
@@ -186,6 +190,15 @@ def _uses_warp_memory(mod: Any) -> bool:
     return any(b.scope() == "warp" for block in blocks for b in block.alloc_buffers)
 
 
+def _stores_fragments_in_shared(mod: Any) -> bool:
+    """Whether a schedule has fragments of wmma, and buffers of several dtypes in shared memory."""
+    blocks = find(mod["main"].body, "SBlock")
+    buffers = [buffer for block in blocks for buffer in block.alloc_buffers]
+    if not any(buffer.scope().startswith("wmma") for buffer in buffers):
+        return False
+    return len({str(b.dtype) for b in buffers if b.scope().startswith("shared")}) > 1
+
+
 def _sums_across_threads(mod: Any) -> list[str]:
     """The blocks that add up, or the like, over a loop that is bound to threads, by their names."""
     threads = {
@@ -305,6 +318,11 @@ class _AfterSplit:
 
     mod: Any = None
     shared_sums: int = 0  # blocks whose threads add up together, as far as TVM sees them
+
+    def run_before_pass(self, mod: Any, info: Any) -> None:
+        if info.name == "s_tir.InjectPTXAsyncCopy":
+            for function in mod.functions.values():
+                checks.neighbours(function.body)
 
     def run_after_pass(self, mod: Any, info: Any) -> None:
         if info.name == "s_tir.LowerCrossThreadReduction":

@@ -18,6 +18,7 @@ from d2ltvm.compute.convolution import (
     with_border,
 )
 from d2ltvm.compute.ops import countable, in_32_bits, placeholder, whole
+from d2ltvm.errors import shown
 
 
 def conv_hwcn(
@@ -208,6 +209,40 @@ def conv_batch_reference(images: Array, kernels: Array, p: int = 0, s: int = 1) 
             "(batch, ic, nh, nw) and (oc, ic, kh, kw)"
         )
     return np.stack([conv_reference(image, kernels, p, s) for image in images])
+
+
+def conv_in_layout(layout: str, X: Any, K: Any, p: int = 0) -> Array:
+    """`conv_hwcn` or `conv_nhwcnc` with stride 1 by NumPy, in the precision of its arguments.
+
+    >>> conv_in_layout("hwcn", np.ones((4, 4, 3, 2)), np.ones((3, 3, 3, 1)), 1)[:, 1, 0, 0]
+    array([18., 27., 27., 18.])
+
+    One product of matrices for each place of the kernel.
+
+    Args:
+        layout: 'hwcn' or 'nhwcnc'.
+        X: images in that layout.
+        K: kernels, as the definition of that layout takes them.
+        p: zeros on each side.
+
+    Raises:
+        ValueError: `layout` is another.
+    """
+    if layout not in ("hwcn", "nhwcnc"):
+        raise ValueError(f"layout is {shown(layout)}; expected 'hwcn' or 'nhwcnc'")
+    first, k = (0 if layout == "hwcn" else 1), len(K)
+    border = [(p, p) if axis in (first, first + 1) else (0, 0) for axis in range(X.ndim)]
+    padded = np.pad(X, border)
+    height, width = (size - k + 1 for size in padded.shape[first : first + 2])
+    total: Array = np.zeros((), X.dtype)
+    for i, j in np.ndindex(k, k):
+        rows, columns = slice(i, i + height), slice(j, j + width)
+        if layout == "hwcn":
+            total = total + np.matmul(K[i, j].T, padded[rows, columns])
+        else:  # b, y, x, image, block of channels, channel; the third before last moves up
+            part = np.tensordot(padded[:, rows, columns], K[i, j], axes=([3, 5], [0, 2]))
+            total = total + np.moveaxis(part, 3, 4)
+    return np.ascontiguousarray(total)
 
 
 def _block(name: str, size: int, block: Any) -> int:

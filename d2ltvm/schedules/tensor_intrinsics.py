@@ -236,9 +236,11 @@ def register(names: Iterable[str]) -> None:
     >>> register(NAMES)
 
     Args:
-        names: of `NAMES`, of `wmma_intrinsics.NAMES`, or of intrinsics that TVM knows already.
+        names: of `NAMES`, of `wmma_intrinsics.NAMES`, `wmma_intrinsics.STORE_SHARED`, or of
+            intrinsics that TVM knows already.
     """
     known = INTRINSICS | wmma_intrinsics.INTRINSICS
+    known[wmma_intrinsics.STORE_SHARED] = wmma_intrinsics.store_shared
     for name in names:
         if name in known and TensorIntrin.get(name, allow_missing=True) is None:
             TensorIntrin.register(name, *known[name]())

@@ -161,13 +161,21 @@ def sync() -> Pair:
 
 def store() -> Pair:
     """C to global memory."""
+    return _store("global")
 
+
+def store_shared() -> Pair:
+    """C to shared memory, from where all threads of a block write it out."""
+    return _store("shared.dyn")
+
+
+def _store(scope: str) -> Pair:
     @T.prim_func(s_tir=True)
     def description(c: T.handle, out: T.handle) -> None:
         C = T.match_buffer(
             c, (16, 16), "float32", align=64, offset_factor=16, scope="wmma.accumulator"
         )
-        Out = T.match_buffer(out, (16, 16), "float32", align=64, offset_factor=16, scope="global")
+        Out = T.match_buffer(out, (16, 16), "float32", align=64, offset_factor=16, scope=scope)
         with T.sblock("root"):
             T.reads(C[0:16, 0:16])
             T.writes(Out[0:16, 0:16])
@@ -187,7 +195,7 @@ def store() -> Pair:
             strides=[c1, c0],
         )  # fmt: skip
         Out = T.match_buffer(
-            out, (16, 16), "float32", align=64, offset_factor=16, scope="global",
+            out, (16, 16), "float32", align=64, offset_factor=16, scope=scope,
             strides=[o1, o0],
         )  # fmt: skip
         with T.sblock("root"):
@@ -212,3 +220,4 @@ INTRINSICS = {
     "d2ltvm.wmma_store": store,
 }
 NAMES = tuple(INTRINSICS)
+STORE_SHARED = "d2ltvm.wmma_store_shared"  # instead of the last, as TVM's rules store

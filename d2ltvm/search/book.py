@@ -1,5 +1,6 @@
 """The book's schedules as sketches: the same steps, with tile sizes that a search may move."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ def book_space(name: str, kind: str = "cuda") -> Callable[[Schedule], Schedule]:
     Args:
         name: 'matmul': tiles in shared memory and in registers, with virtual threads
             ('matmul_vthread'). 'conv': the same with rows and columns of an image ('vthread').
+            'hwcn': with channels and images ('hwcn_blocks').
         kind: 'cuda', or for 'matmul' 'llvm': packed tiles ('cpu_matmul').
 
     Raises:
@@ -53,6 +55,26 @@ def conv_sketch(sch: Schedule) -> Schedule:
     out = _gpu(sch, Y, output, ([int(channels), 1], [1, 3], [3, 1]))
     out.compute_inline(out.get_sblock("PaddedX"))
     return out
+
+
+def hwcn_sketch(sch: Schedule) -> Schedule:
+    """`hwcn_blocks`, the convolution of a batch, with its tile sizes left open."""
+    Y = sch.get_sblock("Y")
+    height, width, channels, images, ic, *taps = (int(sch.get(v).extent) for v in sch.get_loops(Y))
+    pixels = [[size, 1, 1, 1] for size in (height, width)]
+    output = (*pixels, *(_whole_tile(size, [2, 8, 4]) for size in (channels, images)))
+    sums = (_whole_tile(ic, [8]), *([size, 1] for size in taps))
+    out = _gpu(sch, Y, output, sums)
+    out.compute_inline(out.get_sblock("PaddedX"))
+    return out
+
+
+def _whole_tile(size: int, tile: list[int]) -> list[int]:
+    """A size in tiles, with factors taken off the tile until it divides it."""
+    while size % math.prod(tile):
+        largest = tile.index(max(tile))
+        tile = [n // 2 if k == largest else n for k, n in enumerate(tile)]
+    return [size // math.prod(tile), *tile]
 
 
 def _gpu(
@@ -118,5 +140,6 @@ def _one_of(sch: Schedule, values: Sequence[int], chosen: int) -> Any:
 SKETCHES: dict[tuple[str, str], Callable[[Schedule], Schedule]] = {
     ("matmul", "cuda"): matmul_sketch,
     ("conv", "cuda"): conv_sketch,
+    ("hwcn", "cuda"): hwcn_sketch,
     ("matmul", "llvm"): cpu_matmul_sketch,
 }

@@ -8,13 +8,12 @@ from typing import Any
 from d2ltvm.errors import MissingError
 from d2ltvm.fleet import FleetError, choosing
 from d2ltvm.fleet.measuring import Servers, address_of
+from d2ltvm.search.book import book_space
 from d2ltvm.search.on_fleet import FleetBench
 from d2ltvm.search.spaces import space
 from d2ltvm.search.text import as_text
 from d2ltvm.search.tune import Bench, Trial, search
 from d2ltvm.search.workloads import Workload, workload
-
-SIZES = {"matmul": 512, "conv": 64}  # where none is given
 
 
 def main(options: argparse.Namespace) -> int:
@@ -26,16 +25,16 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _searched(options: argparse.Namespace) -> int:
-    size = SIZES[options.workload] if options.size is None else options.size
-    work = workload(options.workload, size)
+    work = workload(options.workload, options.size)
     if options.trials < 1:
         raise ValueError(f"--trials is {options.trials}; expected 1 or more")
     kind, folder = options.target, Path(options.to or f"search-{work.title}-{options.target}")
     servers = choosing.choose(kind, options.fleet)
     if servers is not None:
         print(f"measuring on the fleet of {address_of(servers)}", file=sys.stderr)
+    generator = book_space(work.name, kind) if options.sketch == "book" else None
     trials = search(
-        work, kind, options.trials, options.seed, folder, model=options.model, servers=servers
+        work, kind, options.trials, options.seed, folder, generator, options.model, servers=servers
     )
     for trial in trials:
         if trial.why:
@@ -80,7 +79,7 @@ def summary(
     lines += [
         f"{name:{wide}} {found}"
         if isinstance(found, str)
-        else f"{name:{wide}} {found * 1e3:10.3f} ms {work.flop / found / 1e9:10.1f} GFLOPS"
+        else f"{name:{wide}} {found * 1e3:10.3f} ms {work.rate(found)}"
         for name, found in rows.items()
     ]
     return "\n".join([*lines, ""])

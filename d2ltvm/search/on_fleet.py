@@ -10,7 +10,8 @@ from d2ltvm.fleet import choosing, measuring, tracker
 from d2ltvm.fleet.database import OK, Result
 from d2ltvm.fleet.jobs import CLOCK, LIMITS, Clock, Limits
 from d2ltvm.fleet.measuring import Servers
-from d2ltvm.search.workloads import Array, Workload
+from d2ltvm.search.computations import Array
+from d2ltvm.search.workloads import Workload
 
 FILE = "fleet.jsonl"  # beside the records of a search: who measured what, and what was bad
 EACH = 4  # candidates of a batch for each server, so that none waits long for the last one
@@ -90,6 +91,7 @@ class FleetBench:
             to=self._folder / FILE,
             target=self.about.target,
             terms=self.work.terms,
+            sums=self.work.sums,
             clock=self.clock,
             limits=self.limits,
             show=show,

@@ -6,6 +6,7 @@ A *sample* is a sketch with all its decisions made, and a mutation moves one of 
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,9 @@ from tvm.s_tir.schedule import Trace
 
 from d2ltvm.compute.ops import in_32_bits, whole
 from d2ltvm.errors import is_integer, shown
+from d2ltvm.search import tensorcores
 from d2ltvm.search.workloads import Workload
-from d2ltvm.system import chips
+from d2ltvm.system import chips, threads
 
 KINDS = ("cuda", "llvm")
 STATIC_SHARED = 48 * 1024  # bytes of a block's shared memory whose size the source says
@@ -29,7 +31,7 @@ _LOGGER = logging.getLogger("d2ltvm.search")
 _LOGGER.setLevel(logging.ERROR)  # of what MetaSchedule says to it
 
 
-def target(kind: str, gpu: str = "H200", cores: int = 2) -> Any:
+def target(kind: str, gpu: str = "H200", cores: int = 2, shared: int = STATIC_SHARED) -> Any:
     """The target that rules, checks and builds of a search are for.
 
     >>> target("cuda").arch
@@ -39,6 +41,7 @@ def target(kind: str, gpu: str = "H200", cores: int = 2) -> Any:
         kind: 'cuda' or 'llvm'.
         gpu: a GPU by its name, as for `d2ltvm.chip`, for 'cuda'.
         cores: how many cores a loop that runs in parallel is for, for 'llvm'.
+        shared: bytes of shared memory that a block may have, for 'cuda'.
 
     Raises:
         ValueError: `kind` or `gpu` is something else.
@@ -47,7 +50,7 @@ def target(kind: str, gpu: str = "H200", cores: int = 2) -> Any:
         return tvm.target.Target({"kind": "llvm", "num-cores": cores, "mcpu": _processor()})
     if kind != "cuda":
         raise ValueError(f"kind is {shown(kind)}; expected 'cuda' or 'llvm'")
-    limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": STATIC_SHARED}
+    limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": shared}
     arch = chips.chip(gpu).capability
     config = {"kind": "cuda", "arch": arch, "thread_warp_size": 32, **limits}
     return tvm.target.Target(config, host="llvm")
@@ -110,12 +113,21 @@ class Space:
         return sch if done else None
 
     def samples(self, seed: int = 1) -> Iterator[Schedule]:
-        """Samples that are not refused, without an end, from all sketches in turn."""
+        """Samples that are not refused, without an end, from all sketches in turn.
+
+        Of some spaces a GPU has room for one sample in a hundred. So all cores sample at once; the
+        order is that of the seeds, whoever is first.
+        """
+        many = threads.cores()
+
+        def one(number: int) -> Schedule | None:
+            return self.sample(number % len(self.sketches), number)
+
         while True:
-            found = self.sample(seed % len(self.sketches), seed)
-            if found is not None:
-                yield found
-            seed += 1
+            with ThreadPoolExecutor(many) as pool:
+                found = list(pool.map(one, range(seed, seed + many)))
+            yield from (sch for sch in found if sch is not None)
+            seed += many
 
     def mutate(self, sch: Any, rng: np.random.Generator) -> Schedule | None:
         """A schedule with one decision moved; None where the last steps refuse what comes of it.
@@ -211,8 +223,9 @@ def space(work: Workload, kind: str = "cuda", generator: Any = None, seed: int =
         ValueError: `kind` or `seed` is something else.
     """
     seed = in_32_bits("seed", seed)
-    goal = target(kind)
-    rules = {"sch_rules": kind, "postprocs": kind, "mutator_probs": kind}
+    goal, rules = target(kind), {"sch_rules": kind, "postprocs": kind, "mutator_probs": kind}
+    if kind == "cuda" and work.computation.tensorcores:
+        goal, rules = target(kind, shared=tensorcores.DYNAMIC_SHARED), tensorcores.rules()
     if generator is None:
         generator = ms.space_generator.PostOrderApply(**rules)
     elif not isinstance(generator, ms.SpaceGenerator):

@@ -21,16 +21,18 @@ from d2ltvm.compute.ops import in_32_bits, whole
 from d2ltvm.errors import shown
 from d2ltvm.fleet.jobs import LIMITS, Limits
 from d2ltvm.fleet.measuring import Servers
+from d2ltvm.search.computations import Array
 from d2ltvm.search.database import Kept
 from d2ltvm.search.evolution import evolve, identity
 from d2ltvm.search.judged import predict
 from d2ltvm.search.learned import Ridge, features
 from d2ltvm.search.on_fleet import FleetBench, Tell
 from d2ltvm.search.spaces import Space, space
-from d2ltvm.search.workloads import Array, Workload
+from d2ltvm.search.workloads import Workload
 
 BATCH = 8  # candidates that are measured between two fits of the model
 CURIOUS = 2  # of these, at random
+CANDIDATE = " candidate "  # between a workload's title and a number, in names
 SLOW = 0.03  # seconds of a call, from which on three calls are three rounds
 
 
@@ -79,13 +81,22 @@ class Bench:
         Raises:
             WrongResultError: the result is wrong.
         """
-        kernel = build(sch, self.kind)
-        out = np.full(self.want.shape, np.nan, "float32")
-        inputs = dict(zip(self.work.names, self.inputs, strict=True))
+        run, error = self.checked(sch)
+        return self._timed(run), error
+
+    def checked(self, sch: Any) -> tuple[Callable[[], Any], float]:
+        """A launch of a schedule that is right, and the error of its result.
+
+        Raises:
+            WrongResultError: the result is wrong.
+        """
+        kernel, work = build(sch, self.kind), self.work
+        out = np.full(self.want.shape, np.nan, work.dtype)
+        inputs = dict(zip(work.names, self.inputs, strict=True))
         arrays = [out if p.output else inputs[p.name] for p in kernel.params]
         kernel(*arrays)
-        error = compare("the result", out, self.want, self.magnitude, self.work.terms)
-        return self._timed(kernel.bind(*arrays)), error
+        error = compare("the result", out, self.want, self.magnitude, work.terms, work.sums)
+        return kernel.bind(*arrays), error
 
     def all(self, schedules: Mapping[str, Any], tell: Tell) -> None:
         """Measure schedules one after the other; `tell` is called as each is known."""
@@ -179,7 +190,7 @@ def search(
         if not found:
             break  # the space has no more
         seen.update(map(identity, found))
-        batch = {f"{work.title} candidate {len(done) + k}": s for k, s in enumerate(found, 1)}
+        batch = {f"{work.title}{CANDIDATE}{len(done) + k}": s for k, s in enumerate(found, 1)}
         bench.all(batch, tell)
     return done
 
@@ -200,7 +211,8 @@ def proposed(
     if not done and generator is not None:  # a schedule of the book begins as it is
         start = [sch for s in place.sketches if (sch := place.finished(s.trace)) is not None]
     score = MODELS[model](place, done, rng)
-    many_more, generations = (max(48, 2 * many), 3) if len(done) >= BATCH else (2 * many, 0)
+    learned = len(done) >= BATCH
+    many_more, generations = (max(48, 2 * many), 3) if learned else (2 * many + len(start), 0)
     *_, last = evolve(place, score, many_more, generations, int(rng.integers(2**30)), start)
     fresh = [c.sch for c in last if identity(c.sch) not in seen]
     first = start[:1] if not done else []

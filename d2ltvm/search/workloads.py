@@ -1,4 +1,4 @@
-"""What is searched for: a computation, its inputs, its reference, and the book's own schedules."""
+"""What is searched for: a computation of some size, its inputs, and its reference."""
 
 import functools
 from collections.abc import Callable
@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import te
 
-from d2ltvm import schedules
-from d2ltvm.compute import convolution, data, ops
+from d2ltvm.compute import ops
 from d2ltvm.errors import shown
-
-Array = np.ndarray[Any, np.dtype[Any]]
-SIDE, KERNEL, PAD = 64, 3, 1  # images of 64 by 64 and windows of 3 by 3, as in the chapters
+from d2ltvm.search.computations import COMPUTATIONS, Array, Computation, prim_func
 
 
 @dataclass(frozen=True)
@@ -21,16 +17,17 @@ class Workload:
     """A computation with everything that a search needs to know of it.
 
     Attributes:
-        name: 'matmul' or 'conv'.
-        size: rows and columns of the matrices, or channels in and out.
-        flop: operations, a multiplication and an addition each.
-        terms: roundings that an element goes through at most, for `d2ltvm.check`.
+        name: of `COMPUTATIONS`, such as 'matmul'.
+        size: rows and columns of the matrices, channels, images or columns: `computation.size`.
     """
 
     name: str
     size: int
-    flop: int
-    terms: int
+
+    @property
+    def computation(self) -> Computation:
+        """What it shares with the other sizes."""
+        return COMPUTATIONS[self.name]
 
     @property
     def title(self) -> str:
@@ -38,16 +35,27 @@ class Workload:
         return f"{self.name}-{self.size}"
 
     @property
+    def flop(self) -> int:
+        """Operations, a multiplication and an addition each; 0 where bytes are what counts."""
+        return self.computation.flop(self.size)
+
+    @property
+    def terms(self) -> int:
+        """Roundings that an element goes through at most, for `d2ltvm.check`."""
+        return self.computation.terms(self.size)
+
+    @property
+    def sums(self) -> str | None:
+        """The dtype of the sums, for `d2ltvm.check`; None is that of the result."""
+        return self.computation.sums
+
+    @property
     def func(self) -> Any:
         """The computation as a PrimFunc, with nothing scheduled."""
-        return te.create_prim_func(self._tensors()).with_attr("global_symbol", "main")
+        return prim_func(self._tensors())
 
     def _tensors(self) -> list[Any]:
-        n = self.size
-        if self.name == "matmul":
-            return list(ops.matmul(n, n, n))
-        X, K, Y, _ = convolution.conv(n, n, SIDE, SIDE, KERNEL, KERNEL, PAD, PAD)
-        return [X, K, Y]
+        return self.computation.tensors(self.size)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,18 +63,36 @@ class Workload:
         *inputs, _ = self._tensors()
         return tuple(tensor.op.name for tensor in inputs)
 
-    def inputs(self) -> tuple[Array, Array]:
-        """Random inputs in float32, the same at each call."""
-        n = self.size
-        if self.name == "matmul":
-            a, b, _ = data.get_matmul_data(n, n, n)
-        else:
-            a, b, _ = data.get_conv_data(n, n, SIDE, KERNEL, PAD, 1)
-        return a, b
+    @property
+    def dtype(self) -> str:
+        """The dtype of the result."""
+        return str(self._tensors()[-1].dtype)
 
-    def reference(self, a: Array, b: Array) -> Array:
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all inputs and of the result."""
+        return sum(
+            int(np.prod([int(n) for n in t.shape])) * np.dtype(str(t.dtype)).itemsize
+            for t in self._tensors()
+        )
+
+    def inputs(self) -> tuple[Array, ...]:
+        """Random inputs, the same at each call."""
+        return tuple(self.computation.inputs(self.size))
+
+    def reference(self, *inputs: Array) -> Array:
         """The result by NumPy, in the precision of its inputs."""
-        return np.asarray(a @ b) if self.name == "matmul" else convolution.conv_reference(a, b, PAD)
+        return self.computation.reference(*inputs)
+
+    def rate(self, seconds: float) -> str:
+        """What a time means: GFLOPS, or where there are hardly any operations, GB/s.
+
+        >>> d2ltvm.search.workload("matmul", 512).rate(0.001)
+        '     268.4 GFLOPS'
+        """
+        if self.flop:
+            return f"{self.flop / seconds / 1e9:10.1f} GFLOPS"
+        return f"{self.nbytes / seconds / 1e9:10.1f} GB/s"
 
     def by_hand(self, kind: str) -> dict[str, Callable[[], Any]]:
         """The book's schedules of it, by name: functions, since some take a second to make.
@@ -74,61 +100,38 @@ class Workload:
         Args:
             kind: 'cuda' or 'llvm'.
         """
-        return {
-            name: functools.partial(func, *self._sizes())
-            for name, func in BY_HAND[self.name, kind].items()
-        }
-
-    def _sizes(self) -> tuple[int, ...]:
-        n = self.size
-        return (n, n, n) if self.name == "matmul" else (n, n, SIDE, KERNEL, PAD, 1)
+        sizes = self.computation.sizes(self.size)
+        found = self.computation.by_hand.get(kind, {})
+        return {name: functools.partial(func, *sizes) for name, func in found.items()}
 
 
-Schedules = dict[str, Callable[..., Any]]
-
-BY_HAND: dict[tuple[str, str], Schedules] = {
-    ("matmul", "cuda"): {
-        "naive": schedules.matmul_naive,
-        "coalesced": schedules.matmul_coalesced,
-        "shared tiles": schedules.matmul_shared,
-        "register tiles": schedules.matmul_registers,
-        "virtual threads": schedules.matmul_vthread,
-        "warp tiles": schedules.matmul_warps,
-    },
-    ("matmul", "llvm"): {"packed tiles": schedules.cpu_matmul},
-    ("conv", "cuda"): {
-        "a row a block": schedules.default_sch,
-        "spread": schedules.spread_sch,
-        "registers": schedules.register_sch,
-        "tiling": schedules.tiling,
-        "virtual threads": schedules.vthread,
-        "split sum": schedules.conv_split,
-    },
-    ("conv", "llvm"): {"direct": schedules.cpu_direct, "packed": schedules.cpu_conv},
-}
-
-
-def workload(name: str, size: int) -> Workload:
+def workload(name: str, size: int | None = None) -> Workload:
     """A `Workload` by its name.
 
     >>> workload("matmul", 512).title
     'matmul-512'
+    >>> workload("softmax").title
+    'softmax-4096'
 
     Args:
         name: 'matmul', the product of two square matrices, or 'conv', the convolution by channels
-            of an image of 64 by 64 with windows of 3 by 3, all in float32.
-        size: rows and columns, or channels in and out.
+            of an image of 64 by 64 with windows of 3 by 3, both in float32; 'hwcn' or
+            'tensorcores', the layer of the chapters on batches in float32 or in float16 on
+            TensorCores; 'depthwise', a layer of MobileNetV2, or 'softmax' of 4,096 rows, both in
+            float16.
+        size: rows and columns, channels in and out, images or columns; None is the usual one.
 
     Raises:
-        ValueError: `name` is another, or `size` is no positive integer, or so large that an array
-            has 2**31 elements.
+        ValueError: `name` is another, or `size` is no positive integer, no multiple of what the
+            layout asks for, or so large that an array has 2**31 elements.
     """
-    size = ops.whole("size", size)
-    if isinstance(name, str) and name == "matmul":
-        ops.countable("A", (size, size))
-        return Workload(name, size, 2 * size**3, 2 * size)
-    if isinstance(name, str) and name == "conv":
-        ops.countable("K", (size, size, KERNEL, KERNEL))
-        flop = round(convolution.conv_gflop(size, size, SIDE, KERNEL, PAD, 1) * 1e9)
-        return Workload(name, size, flop, 2 * size * KERNEL**2)
-    raise ValueError(f"name is {shown(name)}; expected 'matmul' or 'conv'")
+    if not isinstance(name, str) or name not in COMPUTATIONS:
+        names = ", ".join(map(repr, COMPUTATIONS))
+        raise ValueError(f"name is {shown(name)}; expected one of {names}")
+    computation = COMPUTATIONS[name]
+    size = ops.whole("size", computation.usual if size is None else size)
+    if size % computation.multiple:
+        raise ValueError(f"size is {size}; expected a multiple of {computation.multiple}")
+    for tensor in computation.tensors(size):
+        ops.countable(tensor.op.name, tuple(int(n) for n in tensor.shape))
+    return Workload(name, size)
