@@ -221,9 +221,18 @@ def draw_timeline(
                 axes.text(time, -0.55, name, ha="center", va="bottom", fontsize=8)
             axes.set_title(title, fontsize=10, loc="left", pad=16 if here else None)
             axes.set(xlim=(0, 1.01 * end), ylim=(len(rows) - 0.5, -0.5))
+        if all(
+            float(t).is_integer() for p in panels.values() for r in p.values() for t in _ends(r)
+        ):
+            all_axes[-1].xaxis.get_major_locator().set_params(integer=True)  # no half transfers
         all_axes[-1].set_xlabel(unit)
         keys = [Rectangle((0, 0), 1, 1, fc=c, ec="black", lw=0.5) for c in colours.values()]
         figure.legend(keys, list(colours), ncols=len(keys), loc="outside upper left", frameon=False)
+
+
+def _ends(spans: Spans) -> list[float]:
+    """When each of some spans starts, and when it ends."""
+    return [time for start, stop, _ in spans for time in (start, stop)]
 
 
 def draw_steps(
