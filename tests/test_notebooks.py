@@ -131,6 +131,17 @@ def same_skeletons(notebook):
         yield str(error)
 
 
+def exercises_asked(notebook):
+    """Before each skeleton stands what it asks, under a heading; a merge has lost one before."""
+    asked = False
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags", [])
+        asked |= cell.cell_type == "markdown" and "### Exercise" in cell.source
+        if "skeleton" in tags and not asked:
+            yield f"nothing is asked before the skeleton: {cell.source[:60]}"
+        asked &= "solution" not in tags
+
+
 def markdown(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
 
@@ -147,6 +158,7 @@ RULES = (
     numbers_have_sources,
     same_schedules,
     same_skeletons,
+    exercises_asked,
 )
 
 
@@ -371,6 +383,12 @@ def test_a_skeleton_comes_from_its_solution():
     ]:
         (said,) = same_skeletons(wrong)
         assert reason in said
+    assert "nothing is asked" in next(exercises_asked(exercise()))
+    heading = nbformat.v4.new_markdown_cell("### Exercise 1: predict")
+    asked = nbformat.v4.new_notebook(cells=[heading, *exercise().cells])
+    assert list(exercises_asked(asked)) == []
+    twice = nbformat.v4.new_notebook(cells=[*asked.cells, *exercise().cells])
+    assert len(list(exercises_asked(twice))) == 1
     for text in ("pass", "    # instead of: pass\n    a = 1"):
         with pytest.raises(ValueError, match="expected `# instead of"):
             skeletons.skeleton(text)
