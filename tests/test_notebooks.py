@@ -218,6 +218,22 @@ def test_a_figure_has_a_name_of_its_own_and_a_link_its_heading():
     assert not broken
 
 
+def test_a_link_leads_to_a_page_that_is_there():
+    """The build finds it too, half an hour of other work later."""
+    found = [
+        (path, to)
+        for path in CHAPTERS
+        for to in re.findall(r"\]\(([\w./-]+\.(?:ipynb|md))[#)]", texts(path))
+    ]
+    assert len(found) > 500
+    assert not [(path.name, to) for path, to in found if not (path.parent / to).exists()]
+
+
+def texts(path):
+    """All that a chapter says between its cells."""
+    return "\n".join(cell.source for cell in markdown(book.read(path)))
+
+
 def test_the_package_says_which_chapter_a_schedule_is_from():
     """Every function that a chapter defines names it, and no other one does."""
     defined = {
