@@ -189,7 +189,7 @@ def figures_and_links():
     """For each chapter its figures' names, its headings' anchors and its links to others'."""
     for path in CHAPTERS:
         notebook = book.read(path)
-        text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+        text = texts(path)
         shown = (cell.metadata.get("mystnb", {}) for cell in book.code_cells(notebook))
         named = [told["figure"]["name"] for told in shown if "figure" in told]
         anchors = {anchor(title) for title in re.findall(r"^#{1,3} +(.+)$", text, re.M)}
@@ -219,7 +219,7 @@ def test_a_figure_has_a_name_of_its_own_and_a_link_its_heading():
 
 
 def test_a_link_leads_to_a_page_that_is_there():
-    """The build finds it too, half an hour of other work later."""
+    """The build says so too, but later."""
     found = [
         (path, to)
         for path in CHAPTERS
