@@ -29,42 +29,41 @@ def candidates(work, kind, count):
             return found
 
 
+def servers_up(kind, count, folder):
+    """A fleet of so many servers, on GPUs or on the processor."""
+    if kind == "cuda":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(count)))
+    return fleet.up(cpus=None if kind == "cuda" else count, folder=folder)
+
+
+def measured(found, work, kind, up, to, **more):
+    """What the servers of a fleet find of some candidates, by name."""
+    target = "sm_90" if kind == "cuda" else "llvm"
+    told = {"servers": up, "to": to, "target": target, "terms": work.terms, **more}
+    return fleet.measure(found, work.inputs(), work.reference, **told)
+
+
 def run(found, work, kind, servers):
     """Seconds for all candidates, by so many servers, and why some failed."""
-    target = "sm_90" if kind == "cuda" else "llvm"
-    if kind == "cuda":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(servers)))
-    with fleet.up(cpus=None if kind == "cuda" else servers, folder=tempfile.mkdtemp()) as up:
-        told = {"servers": up, "target": target, "terms": work.terms}
-        with tempfile.TemporaryDirectory() as folder:
-            warm = dict(list(found.items())[: 2 * servers])
-            fleet.measure(warm, work.inputs(), work.reference, to=f"{folder}/warm.jsonl", **told)
-            start = time.perf_counter()
-            got = fleet.measure(
-                found, work.inputs(), work.reference, to=f"{folder}/run.jsonl", **told
-            )
-            seconds = time.perf_counter() - start
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        servers_up(kind, servers, Path(folder) / "fleet") as up,
+    ):
+        warm = dict(list(found.items())[: 2 * servers])
+        measured(warm, work, kind, up, f"{folder}/warm.jsonl")
+        start = time.perf_counter()
+        got = measured(found, work, kind, up, f"{folder}/run.jsonl")
+        seconds = time.perf_counter() - start
     return seconds, sorted({result.why for result in got.values() if result.status != "ok"})
 
 
 def quick(found, work, kind):
     """Those that are right and soon compiled: what the compiler takes says nothing of servers."""
-    target = "sm_90" if kind == "cuda" else "llvm"
-    limits = fleet.Limits(build=15)
     with (
         tempfile.TemporaryDirectory() as folder,
-        fleet.up(cpus=None if kind == "cuda" else 2, folder=Path(folder) / "fleet") as up,
+        servers_up(kind, 2, Path(folder) / "fleet") as up,
     ):
-        got = fleet.measure(
-            found,
-            work.inputs(),
-            work.reference,
-            servers=up,
-            to=f"{folder}/all.jsonl",
-            target=target,
-            terms=work.terms,
-            limits=limits,
-        )
+        got = measured(found, work, kind, up, f"{folder}/all.jsonl", limits=fleet.Limits(build=15))
     for name, result in got.items():
         print(name, result.status, result.build_s, result.session_s, result.why, flush=True)
     return {

@@ -25,6 +25,14 @@ def test_the_command_knows_all_workloads():
     assert tuple(COMPUTATIONS) == command.SEARCHED == tuple(races.LIBRARIES) == tuple(GOOD)
 
 
+def test_the_command_tells_the_usual_sizes(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["search", "-h"])
+    said = " ".join(capsys.readouterr().out.split())
+    for name, computation in COMPUTATIONS.items():
+        assert str(computation.usual) in said, name
+
+
 @pytest.mark.parametrize("name, size", [("hwcn", 2), ("tensorcores", 16)])
 def test_a_batch_is_the_convolution_of_its_images(name, size):
     oc, ic, n, k, p, s = BATCH_LAYER
@@ -100,7 +108,7 @@ def test_the_rules_for_tensorcores_are_tvms():
     work, name = workload("tensorcores"), tensorcores.TVMS
     rules = {"sch_rules": name, "postprocs": name, "mutator_probs": name}
     theirs = ms.space_generator.PostOrderApply(**rules)
-    goal = spaces.target("cuda", shared=tensorcores.DYNAMIC_SHARED)
+    goal = spaces.target("cuda", dynamic=True)
     context = spaces.new_context(work.func, goal, theirs)
     (ours,) = space(work, "cuda").sketches
     assert kinds(ours) in [kinds(sketch) for sketch in context.generate_design_space()]

@@ -186,14 +186,18 @@ def _lower_warp_memory(mod: Any) -> Any:
 
 def _uses_warp_memory(mod: Any) -> bool:
     """Whether a schedule has a buffer of scope `warp`."""
+    return any(buffer.scope() == "warp" for buffer in _allocated(mod))
+
+
+def _allocated(mod: Any) -> list[Any]:
+    """The buffers that a schedule's blocks allocate."""
     blocks = find(mod["main"].body, "SBlock")
-    return any(b.scope() == "warp" for block in blocks for b in block.alloc_buffers)
+    return [buffer for block in blocks for buffer in block.alloc_buffers]
 
 
 def _stores_fragments_in_shared(mod: Any) -> bool:
     """Whether a schedule has fragments of wmma, and buffers of several dtypes in shared memory."""
-    blocks = find(mod["main"].body, "SBlock")
-    buffers = [buffer for block in blocks for buffer in block.alloc_buffers]
+    buffers = _allocated(mod)
     if not any(buffer.scope().startswith("wmma") for buffer in buffers):
         return False
     return len({str(b.dtype) for b in buffers if b.scope().startswith("shared")}) > 1

@@ -195,7 +195,9 @@ def draw_timeline(
     """
     counts = [len(rows) for rows in panels.values()]
     high = 0.28 * sum(counts) + 0.75 * len(counts) + 0.5
-    end = max(e for rows in panels.values() for spans in rows.values() for _, e, _ in spans)
+    actors = [spans for rows in panels.values() for spans in rows.values()]
+    times = [time for spans in actors for start, stop, _ in spans for time in (start, stop)]
+    end = max(times)
     sizes: dict[str, Any] = {"height_ratios": counts, "sharex": True}
     with style.page((5.4, high), len(panels), note=note, **sizes) as (figure, all_axes):
         for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):
@@ -221,18 +223,11 @@ def draw_timeline(
                 axes.text(time, -0.55, name, ha="center", va="bottom", fontsize=8)
             axes.set_title(title, fontsize=10, loc="left", pad=16 if here else None)
             axes.set(xlim=(0, 1.01 * end), ylim=(len(rows) - 0.5, -0.5))
-        if all(
-            float(t).is_integer() for p in panels.values() for r in p.values() for t in _ends(r)
-        ):
+        if all(float(time).is_integer() for time in times):
             all_axes[-1].xaxis.get_major_locator().set_params(integer=True)  # no half transfers
         all_axes[-1].set_xlabel(unit)
         keys = [Rectangle((0, 0), 1, 1, fc=c, ec="black", lw=0.5) for c in colours.values()]
         figure.legend(keys, list(colours), ncols=len(keys), loc="outside upper left", frameon=False)
-
-
-def _ends(spans: Spans) -> list[float]:
-    """When each of some spans starts, and when it ends."""
-    return [time for start, stop, _ in spans for time in (start, stop)]
 
 
 def draw_steps(

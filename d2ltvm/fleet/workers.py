@@ -7,16 +7,15 @@ killed. They are forked from a process that has imported TVM once and does nothi
 
 import contextlib
 import multiprocessing
-import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from typing import Any
 
 from d2ltvm.fleet.server import die_with_parent
-from d2ltvm.system import toolchain
+from d2ltvm.system import environment, toolchain
 
 START = 60.0  # seconds until a new process has to have begun its job
 BEGUN = "begun"  # the message that says so
@@ -102,22 +101,9 @@ class Worker:
         context.set_forkserver_preload(PRELOADED)
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=work, args=(theirs,), daemon=True)
-        with _environment(toolchain.FORKS):  # of the process that it is forked from, if that starts
+        with environment.variables(toolchain.FORKS):  # for what it is forked from, if that starts
             self._process.start()
         theirs.close()
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """The environment with some variables more."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            os.environ.update({} if value is None else {name: value})
 
 
 def messages(workers: Sequence[Worker]) -> Iterator[tuple[Worker, Any, Message]]:

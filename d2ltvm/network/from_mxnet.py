@@ -1,9 +1,8 @@
 """The networks as MXNet has them: their graphs, and what MXNet computes with given weights."""
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from d2ltvm.bench.libraries import mxnet
@@ -11,6 +10,7 @@ from d2ltvm.compute.convolution import Array
 from d2ltvm.errors import shown
 from d2ltvm.network.graph import Network
 from d2ltvm.network.models import MODELS, Symbol, stored
+from d2ltvm.system import environment
 
 PREFIX = "net_"  # without one, MXNet numbers the layers of all networks of a process through
 # Attributes that say how to train, or how MXNet computes, and not what.
@@ -94,19 +94,9 @@ def runner(network: Network, weights: Mapping[str, Array], images: Array) -> Any
     return lambda: bound.forward(is_train=False)[0].asnumpy()
 
 
-@contextmanager
-def _fusing(backend: str) -> Iterator[None]:
+def _fusing(backend: str) -> AbstractContextManager[None]:
     """Meanwhile MXNet fuses operators by this backend, and does not say so at each network."""
-    wanted = {"MXNET_SUBGRAPH_BACKEND": backend, "MXNET_SUBGRAPH_VERBOSE": "0"}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+    return environment.variables({"MXNET_SUBGRAPH_BACKEND": backend, "MXNET_SUBGRAPH_VERBOSE": "0"})
 
 
 def _bound(mx: Any, symbol: Any, weights: Mapping[str, Array], images: Array) -> Any:

@@ -66,23 +66,19 @@ def _matmul(n: int) -> dict[str, Run]:
 
 def _conv(n: int) -> dict[str, Run]:
     arrays = data.get_conv_data(n, n, SIDE, KERNEL, PAD, 1)
-    return {
-        LIBRARY + f"cuDNN, channels {'last' if last else 'first'}": contenders.torch_conv(
-            PAD, 1, last
-        )(*arrays)
-        for last in (False, True)
-    }
+    return _cudnn(lambda last: contenders.torch_conv(PAD, 1, last)(*arrays))
 
 
 def _hwcn(batch: int) -> dict[str, Run]:
     oc, ic, n, k, p, s = BATCH_LAYER
     arrays = data.get_conv_batch(batch, oc, ic, n, k)
-    return {
-        LIBRARY + f"cuDNN, channels {'last' if last else 'first'}": contenders.torch_conv_batch(
-            p, s, last
-        )(*arrays)
-        for last in (False, True)
-    }
+    return _cudnn(lambda last: contenders.torch_conv_batch(p, s, last)(*arrays))
+
+
+def _cudnn(convolve: Callable[[bool], Run]) -> dict[str, Run]:
+    """A convolution in both layouts, of a function that is told whether channels are last."""
+    orders = {"first": False, "last": True}
+    return {f"{LIBRARY}cuDNN, channels {name}": convolve(last) for name, last in orders.items()}
 
 
 def _tensorcores(batch: int) -> dict[str, Run]:

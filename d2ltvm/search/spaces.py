@@ -31,7 +31,7 @@ _LOGGER = logging.getLogger("d2ltvm.search")
 _LOGGER.setLevel(logging.ERROR)  # of what MetaSchedule says to it
 
 
-def target(kind: str, gpu: str = "H200", cores: int = 2, shared: int = STATIC_SHARED) -> Any:
+def target(kind: str, gpu: str = "H200", cores: int = 2, dynamic: bool = False) -> Any:
     """The target that rules, checks and builds of a search are for.
 
     >>> target("cuda").arch
@@ -41,7 +41,8 @@ def target(kind: str, gpu: str = "H200", cores: int = 2, shared: int = STATIC_SH
         kind: 'cuda' or 'llvm'.
         gpu: a GPU by its name, as for `d2ltvm.chip`, for 'cuda'.
         cores: how many cores a loop that runs in parallel is for, for 'llvm'.
-        shared: bytes of shared memory that a block may have, for 'cuda'.
+        dynamic: whether shared memory is of scope `shared.dyn`, all that a block can have, for
+            'cuda'.
 
     Raises:
         ValueError: `kind` or `gpu` is something else.
@@ -50,9 +51,10 @@ def target(kind: str, gpu: str = "H200", cores: int = 2, shared: int = STATIC_SH
         return tvm.target.Target({"kind": "llvm", "num-cores": cores, "mcpu": _processor()})
     if kind != "cuda":
         raise ValueError(f"kind is {shown(kind)}; expected 'cuda' or 'llvm'")
+    chip = chips.chip(gpu)
+    shared = chip.shared_block_kib * 1024 if dynamic else STATIC_SHARED
     limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": shared}
-    arch = chips.chip(gpu).capability
-    config = {"kind": "cuda", "arch": arch, "thread_warp_size": 32, **limits}
+    config = {"kind": "cuda", "arch": chip.capability, "thread_warp_size": 32, **limits}
     return tvm.target.Target(config, host="llvm")
 
 
@@ -225,7 +227,7 @@ def space(work: Workload, kind: str = "cuda", generator: Any = None, seed: int =
     seed = in_32_bits("seed", seed)
     goal, rules = target(kind), {"sch_rules": kind, "postprocs": kind, "mutator_probs": kind}
     if kind == "cuda" and work.computation.tensorcores:
-        goal, rules = target(kind, shared=tensorcores.DYNAMIC_SHARED), tensorcores.rules()
+        goal, rules = target(kind, dynamic=True), tensorcores.rules()
     if generator is None:
         generator = ms.space_generator.PostOrderApply(**rules)
     elif not isinstance(generator, ms.SpaceGenerator):

@@ -12,7 +12,6 @@ from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTilingTensorCore, Re
 from d2ltvm.schedules import tensor_intrinsics, wmma_intrinsics
 
 TVMS = "cuda-tensorcore"  # what TVM calls its rules
-DYNAMIC_SHARED = 227 * 1024  # bytes of a block on Hopper (CUDA C++ Programming Guide, table 30)
 FRAGMENT_PARTS = ("init", "load_a", "load_b", "compute", "store")
 
 

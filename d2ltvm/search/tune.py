@@ -70,8 +70,10 @@ class Bench:
 
     def __init__(self, work: Workload, kind: str) -> None:
         self.work, self.kind = work, kind
-        self.inputs = work.inputs()
-        wide = [x.astype("float64") for x in self.inputs]
+        inputs = work.inputs()
+        self.inputs = dict(zip(work.names, inputs, strict=True))
+        self.dtype = work.dtype
+        wide = [x.astype("float64") for x in inputs]
         self.want = work.reference(*wide)
         self.magnitude = work.reference(*map(np.abs, wide))
 
@@ -91,9 +93,8 @@ class Bench:
             WrongResultError: the result is wrong.
         """
         kernel, work = build(sch, self.kind), self.work
-        out = np.full(self.want.shape, np.nan, work.dtype)
-        inputs = dict(zip(work.names, self.inputs, strict=True))
-        arrays = [out if p.output else inputs[p.name] for p in kernel.params]
+        out = np.full(self.want.shape, np.nan, self.dtype)
+        arrays = [out if p.output else self.inputs[p.name] for p in kernel.params]
         kernel(*arrays)
         error = compare("the result", out, self.want, self.magnitude, work.terms, work.sums)
         return kernel.bind(*arrays), error

@@ -3,7 +3,10 @@
 It imports the standard library alone: `python -m d2ltvm doctor` has to run where nothing is there.
 """
 
+import contextlib
 import importlib.resources
+import os
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +17,27 @@ import d2ltvm
 # segmentation fault; 0.1.14.post0 and post1 do not. pyproject.toml has the same requirement.
 FFI = "apache-tvm-ffi!=0.1.15.post1,!=0.1.15.post2"
 NUMPY_OF_MXNET = "numpy<2"
+
+
+@contextlib.contextmanager
+def variables(wanted: Mapping[str, str]) -> Iterator[None]:
+    """This process's environment with some variables set, and afterwards as it was.
+
+    >>> with variables({"D2LTVM_EXAMPLE": "so"}):
+    ...     os.environ["D2LTVM_EXAMPLE"]
+    'so'
+    >>> "D2LTVM_EXAMPLE" in os.environ
+    False
+    """
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def installed() -> dict[str, str]:
