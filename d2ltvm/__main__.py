@@ -65,6 +65,12 @@ def parser() -> argparse.ArgumentParser:
         help="on an H100 or H200: all of a set beside the library; a run that was cut off goes on",
     )
     bench.add_argument(
+        "--numbers",
+        choices=("float16", "float32", "tf32"),
+        default="float16",
+        help="of a set: what is multiplied; of float32, 'tf32' reads 19 bits (default: float16)",
+    )
+    bench.add_argument(
         "--tune",
         nargs="?",
         const="few",

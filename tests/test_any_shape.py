@@ -13,6 +13,7 @@ from d2ltvm.bench.sets import Case
 from d2ltvm.compiler.verify import WrongResultError, compare
 from d2ltvm.hopper import any_costs, any_model, any_plan, any_shape, planner
 from d2ltvm.hopper.any_conv import Conv, bricks_of, product
+from d2ltvm.hopper.any_float32 import rounded_to_tf32
 from d2ltvm.hopper.any_layer import any_layer
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.any_shape import conv_any
@@ -33,21 +34,27 @@ def computed(run, conv, transposed=True, way=None, **options):
         way = "whole" if conv.ic % 8 == 0 else "padded"
     layer = any_layer(conv, transposed, way=way, **options)
     plan = layer.plan if isinstance(layer.plan, Plan) else plan_any(conv)
-    x = some(conv.batch, *conv.size, conv.ic)
-    w = some(conv.taps, conv.oc, conv.ic) if transposed else some(1, conv.ic, conv.oc)
+    given = layer.given_dtype
+    x = some(conv.batch, *conv.size, conv.ic, dtype=given)
+    w_shape = (conv.taps, conv.oc, conv.ic) if transposed else (1, conv.ic, conv.oc)
+    w = some(*w_shape, dtype=given)
     y = np.full((conv.batch, *conv.out, conv.oc), np.nan, plan.dtype)
     bias = some(conv.oc, dtype="float32", scale=10)
     residual = some(*y.shape, scale=10)
     scale = some(conv.oc, dtype="float32", scale=3)
     images = x
     if layer.copies:
-        images = np.full(layer.images, np.nan, "float16")
+        images = np.full(layer.images, np.nan, given)
         run(layer.copy(), x, images)
     partials = np.full(plan.partials, np.nan, "float32")
     run(
         layer.kernel(),
         *(images, layer.weights(w)),
-        *([np.stack([scale, bias]) if plan.scale else bias] if plan.bias else []),
+        *(
+            [np.stack([scale * layer.factors(w), bias]) if plan.scale else bias]
+            if plan.bias
+            else []
+        ),
         *([residual] if plan.residual else []),
         *([partials] if layer.partials else []),
         y,
@@ -99,6 +106,102 @@ def check(run, conv, transposed=True, **options):
 )
 def test_any_convolution(run, conv, options):
     check(run, conv, sms=2, **options)
+
+
+FLOAT32_CASES = [
+    (SMALL, {"columns": 64}),
+    (SMALL, {"columns": 128, "consumers": 1}),
+    (SMALL, {"columns": 48, "cluster": 2}),
+    (SMALL, {"columns": 64, "splits": 3}),
+    (SMALL, {"columns": 32, "splits": 2, "distributed": True, "sms": 24}),
+    (Conv(3, (11, 7), 40, 24, (5, 3), (2, 1), (2, 2), (1, 2)), {"columns": 32}),
+    (Conv(2, (9, 9), 136, 40, (3, 3), (1, 1)), {"columns": 16}),
+    (Conv(1, (1, 1), 8, 8, (3, 3), (1, 1)), {"columns": 16}),
+    (Conv(2, (9, 9), 13, 3, (3, 3), (1, 1)), {"columns": 16}),
+    (product(130, 200, 136), {"columns": 64, "relu": True}),
+    (product(300, 264, 200), {"columns": 128, "abreast": 2}),
+]
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(("conv", "options"), FLOAT32_CASES, ids=str)
+def test_float32_by_three_products(run, conv, options):
+    check(run, conv, numbers="float32", **{"sms": 3, **options})
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    ("conv", "options"),
+    [*FLOAT32_CASES[:4], *FLOAT32_CASES[5:], (SMALL, {"columns": 32, "swapped": True})],
+    ids=str,
+)
+def test_tf32(run, conv, options):
+    y, want, most = computed(run, conv, numbers="tf32", **{"sms": 3, **options})
+    # Images are cut off behind 11 bits, and lose less than 2^-10; weights are rounded.
+    off = np.abs(y - want) / most
+    assert 2**-20 < off.max() < 2**-10 + 2**-11 + conv.ic * conv.taps * 2**-23
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize("numbers", ["float32", "tf32"])
+def test_float32_images_of_few_channels_lie_side_by_side(run, numbers):
+    conv = Conv(2, (13, 14), 3, 40, (7, 7), (3, 3), (2, 2))
+    layer = any_layer(conv, way="beside", numbers=numbers)
+    assert layer.copies and layer.given_dtype == "float32"
+    y, want, most = computed(run, conv, way="beside", numbers=numbers, sms=4, columns=64)
+    assert (np.abs(y - want) <= most * (2**-22 * 150 if numbers == "float32" else 2**-9)).all()
+
+
+def test_weights_are_rounded_to_tf32():
+    w = np.random.default_rng(0).standard_normal((3, 8, 8), "float32")
+    kept = rounded_to_tf32(w)
+    assert (kept.view("uint32") % 2**13 == 0).all()
+    assert (np.abs(kept - w) <= 2**-11 * np.abs(w)).all()
+    special = np.float32([np.inf, -np.inf, np.nan, 0, 2**-149, 3.4028e38])
+    assert np.array_equal(
+        rounded_to_tf32(special),
+        np.float32([np.inf, -np.inf, np.nan, 0, 0, np.inf]),
+        equal_nan=True,
+    )
+
+
+def test_float32_of_all_magnitudes_keeps_its_accuracy():
+    """Rows of images, and channels of weights, are scaled each by itself."""
+    rng = np.random.default_rng(3)
+    conv = product(70, 40, 72)
+    layer = any_layer(conv, sms=2, way="whole", numbers="float32", columns=32)
+    x, w = (rng.standard_normal((many, 72), "float32") for many in (70, 40))
+    x *= np.float32(10.0) ** rng.integers(-30, 15, (70, 1)).astype("float32")
+    w *= np.float32(10.0) ** rng.integers(-6, 6, (40, 1)).astype("float32")
+    x[5], x[6, :9] = 0, 0
+    y = np.full((70, 1, 1, 40), np.nan, "float32")
+    w = w[None]
+    values = np.stack([layer.factors(w), np.zeros(40, "float32")])
+    d2ltvm.emulate(layer.kernel(), x.reshape(70, 1, 1, 72), layer.weights(w), values, y)
+    exact_, most = x.astype("float64") @ w[0].T.astype("float64"), np.abs(x) @ np.abs(w[0]).T
+    assert (np.abs(y[:, 0, 0] - exact_) <= 2**-22 * 80 * most + 1e-40).all()
+    x[7, 3] = np.inf
+    d2ltvm.emulate(layer.kernel(), x.reshape(70, 1, 1, 72), layer.weights(w), values, y)
+    finite = np.isfinite(y[:, 0, 0])
+    assert not finite[7].any() and finite[np.arange(70) != 7].all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"numbers": "bfloat16"},
+        {"numbers": "tf32"},
+        {"numbers": "tf32", "wide": True, "transposed": False},
+        {"numbers": "float32", "wide": True, "scale": True, "bias": True, "swapped": True},
+        {"numbers": "float32", "wide": True, "scale": True, "bias": True, "per": 2},
+        {"numbers": "float32", "wide": True},
+    ],
+    ids=str,
+)
+def test_numbers_that_there_is_no_kernel_for(options):
+    with pytest.raises(ValueError, match=r"^(numbers is '\w+'|scale is False); expected"):
+        plan_any(SMALL, 4, columns=64, **options)
 
 
 @pytest.mark.slow

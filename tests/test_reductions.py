@@ -38,6 +38,14 @@ def test_a_schedule_is_right_whether_or_not_its_width_and_threads_divide_a_row(k
 
 
 @pytest.mark.quick(3)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("_", "name"), EVERY)
+def test_a_schedule_compiles_for_a_gpu_in_both_types(_, name, dtype):
+    """A vector of eight float32 under a condition does not: TVM's CUDA has no such type."""
+    assert d2ltvm.build(getattr(schedules, name)(3, 2048, dtype), "sm_90").cubin()
+
+
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("kind", "name"), [e for e in EVERY if e[0] != "sum"])
 def test_several_rows_in_a_block_are_right_also_where_the_last_block_has_fewer(kind, name):
     assert right(kind, name, (5, 104), "float16", **SEVERAL) < 1e-3

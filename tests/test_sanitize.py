@@ -17,7 +17,7 @@ from d2ltvm.errors import MissingError
 def test_the_kernels_can_be_built(group):
     programs = list(sanitize.GROUPS[group][0]())
     assert all(d2ltvm.build(program, "sm_90a").params for program in programs)
-    assert len(programs) > 10
+    assert len(programs) >= 5
 
 
 @pytest.fixture

@@ -4,11 +4,12 @@
     python tools/sanitize.py hopper/controls          the same, of this record alone
     D2LTVM_RECORD=1 python tools/sanitize.py          the same, and keep the records
 
-The records are hopper/sanitizer and any_shape/sanitizer, errors by tool in the kernels of the book
-and in those for any shape, and hopper/controls: what each tool finds in kernels with a fault that
-we put there, beside the whole ones. A tool's zeros mean something only if it finds the faults of
-its kind: where it misses one of those in `MUST`, a line says so. The sanitizer looks at `python
-tools/sanitize.py run NAME`, the kernels of a record alone, or one of the controls.
+The records are hopper/sanitizer, any_shape/sanitizer and any_shape/sanitizer_float32, errors by
+tool in the kernels of the book and in those for any shape, and hopper/controls: what each tool
+finds in kernels with a fault that we put there, beside the whole ones. A tool's zeros mean
+something only if it finds the faults of its kind: where it misses one of those in `MUST`, a line
+says so. The sanitizer looks at `python tools/sanitize.py run NAME`, the kernels of a record alone,
+or one of the controls.
 """
 
 import functools
@@ -49,8 +50,9 @@ RINGS: list[Any] = [ring.stream, ring.stream_by_threads]
 STREAM = {"n": 1000, "rows": 48, "stages": 3, "laps": 2, "sms": 3}
 PRODUCTS = [(300, 264, 136), (1000, 512, 256)]
 LAYER = Conv(2, (9, 9), 64, 72, (3, 3), (1, 1))
+FEW = Conv(2, (13, 14), 3, 40, (7, 7), (3, 3), (2, 2))  # channels of images
 # Kernels for any shape, of these kinds: how tiles lie, how sums are cut and where their parts meet,
-# who shares what, who takes turns, and what an epilogue adds.
+# who shares what, who takes turns, what an epilogue adds, and how pixels are fetched.
 ANY: list[tuple[Conv, dict[str, Any]]] = [
     (LAYER, {"sms": 2, "columns": 64}),
     (LAYER, {"sms": 2, "columns": 32, "swapped": True}),
@@ -66,7 +68,18 @@ ANY: list[tuple[Conv, dict[str, Any]]] = [
              "residual": True}),
     (product(130, 200, 136), {"sms": 2, "columns": 64, "transposed": False}),
     (product(600, 264, 136), {"sms": 4, "columns": 128, "abreast": 2}),
+    (LAYER, {"sms": 2, "columns": 64, "bricks": (2, 8, 8)}),
+    (LAYER, {"sms": 2, "columns": 128, "swapped": True, "bricks": (1, 8, 16)}),
+    (FEW, {"way": "windows", "sms": 4, "columns": 64, "depth": 32}),
+    (FEW, {"way": "windows", "sms": 4, "columns": 64}),
 ]  # fmt: skip
+ANY_FLOAT32: list[tuple[Conv, dict[str, Any]]] = [
+    (LAYER, {"sms": 2, "columns": 64, "numbers": "float32"}),
+    (LAYER, {"sms": 4, "columns": 64, "numbers": "float32", "splits": 4}),
+    (LAYER, {"sms": 2, "columns": 64, "numbers": "float32", "cluster": 2, "consumers": 1}),
+    (product(300, 264, 136), {"sms": 2, "columns": 64, "numbers": "float32", "abreast": 2}),
+    (LAYER, {"sms": 2, "columns": 64, "numbers": "tf32"}),
+]
 
 
 def programs() -> Iterator[Any]:
@@ -81,11 +94,12 @@ def programs() -> Iterator[Any]:
         yield kernel(1000, rows=48, stages=3, laps=2, sms=3)
 
 
-def any_programs() -> Iterator[Any]:
+def any_programs(kinds: list[tuple[Conv, dict[str, Any]]]) -> Iterator[Any]:
     """The kernels for any shape."""
-    for conv, options in ANY:
+    for conv, options in kinds:
         given = dict(options)
-        yield any_layer(conv, given.pop("transposed", True), way="whole", **given).kernel()
+        way, transposed = given.pop("way", "whole"), given.pop("transposed", True)
+        yield any_layer(conv, transposed, way=way, **given).kernel()
 
 
 GROUPS: dict[str, tuple[Callable[[], Iterator[Any]], str]] = {
@@ -94,7 +108,14 @@ GROUPS: dict[str, tuple[Callable[[], Iterator[Any]], str]] = {
         f"{len(CONVS)} float16, {len(FLOAT32)} float32 convolutions, {len(PRODUCTS)} products, "
         f"{len(RINGS)} rings",
     ),
-    "any_shape/sanitizer": (any_programs, f"{len(ANY)} kernels for any shape"),
+    "any_shape/sanitizer": (
+        functools.partial(any_programs, ANY),
+        f"{len(ANY)} kernels for any shape",
+    ),
+    "any_shape/sanitizer_float32": (
+        functools.partial(any_programs, ANY_FLOAT32),
+        f"{len(ANY_FLOAT32)} kernels for any shape of float32",
+    ),
 }
 
 

@@ -6,6 +6,7 @@ there.
 
 import argparse
 import datetime
+import functools
 import json
 import math
 import os
@@ -46,9 +47,13 @@ PERIOD = 2**22 - 3  # a prime number: random data is repeated behind so many
 PLACES = 64  # pixels of a result that are compared with float64
 
 
-def torch_sides(case: Case, x: Array, w: Array) -> Run:
-    """The library's contender: cuDNN in its benchmark mode, channels last, or cuBLAS."""
+def torch_sides(case: Case, x: Array, w: Array, tf32: bool = False) -> Run:
+    """The library's contender: cuDNN in its benchmark mode, channels last, or cuBLAS.
+
+    Of float32, with `tf32`, it may read 19 bits of each number.
+    """
     torch = libraries.torch_cuda()
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
     c = case.conv
     if case.transposed is not None:
         a = torch.from_numpy(x.reshape(c.batch, c.ic)).cuda()
@@ -57,7 +62,7 @@ def torch_sides(case: Case, x: Array, w: Array) -> Run:
         z = torch.empty(c.batch, c.oc, dtype=a.dtype, device="cuda")
         return lambda: torch.matmul(a, b, out=z)
     cudnn = torch.backends.cudnn
-    cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32 = True, 0, False
+    cudnn.benchmark, cudnn.benchmark_limit = True, 0
     images = torch.from_numpy(x).cuda().permute(0, 3, 1, 2)
     weights = torch.from_numpy(w.reshape(*c.kernel, c.oc, c.ic)).cuda().permute(2, 3, 0, 1)
     weights = weights.contiguous(memory_format=torch.channels_last)
@@ -85,14 +90,15 @@ class Setting:
 
     Attributes:
         build: function of a kernel that returns what `d2ltvm.build` does.
-        library: function of a case, images and weights that returns the library's run.
+        library: function of a case, images and weights that returns the library's run; of float32,
+            also of `tf32`, as for `torch_sides`.
         device: function that says what GPU it is.
         choose: function of a case that returns how it is run: `chosen`, `by_model`, or by
             `tuning.tune`.
     """
 
     build: Callable[[Any], Any] = on_hopper
-    library: Callable[[Case, Array, Array], Run] = torch_sides
+    library: Callable[..., Run] = torch_sides
     device: Callable[[], dict[str, str]] = devices.describe_device
     choose: Callable[[Case], Layer] = chosen
 
@@ -100,8 +106,16 @@ class Setting:
 HOPPER = Setting()
 
 
-def data(case: Case) -> tuple[Array, Array]:
-    """Random images (batch, h, w, ic) and weights (taps, oc, ic), or (1, ic, oc), in float16.
+class Sides(dict[str, Run]):
+    """Functions that compute a case once, by legend, and what else is kept of it."""
+
+    def __init__(self, runs: Mapping[str, Run], **found: Any) -> None:
+        super().__init__(runs)
+        self.found = found
+
+
+def data(case: Case, dtype: str = "float16") -> tuple[Array, Array]:
+    """Random images (batch, h, w, ic) and weights (taps, oc, ic), or (1, ic, oc).
 
     >>> [array.shape for array in data(layers()[1])]
     [(1, 56, 56, 64), (1, 64, 64)]
@@ -109,15 +123,17 @@ def data(case: Case) -> tuple[Array, Array]:
     c = case.conv
     rng = np.random.default_rng(0)
     w_shape = (1, c.ic, c.oc) if case.transposed is False else (c.taps, c.oc, c.ic)
-    images = repeated(rng, (c.batch, *c.size, c.ic))
-    return images, repeated(rng, w_shape, (c.ic * c.taps) ** -0.5)
+    images = repeated(rng, (c.batch, *c.size, c.ic), 1.0, dtype)
+    return images, repeated(rng, w_shape, (c.ic * c.taps) ** -0.5, dtype)
 
 
-def repeated(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1.0) -> Array:
-    """Random float16 of a shape, normally distributed; behind `PERIOD` of them they come again."""
+def repeated(
+    rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1.0, dtype: str = "float16"
+) -> Array:
+    """Random numbers of a shape, normally distributed; behind `PERIOD` of them they come again."""
     size = math.prod(shape)
     values = rng.standard_normal(min(size, PERIOD), "float32") * np.float32(scale)
-    return np.resize(values.astype("float16"), shape)
+    return np.resize(values.astype(dtype), shape)
 
 
 def some_places(case: Case) -> Array:
@@ -153,7 +169,7 @@ def exact(case: Case, x: Array, w: Array, places: Array) -> tuple[Array, Array]:
     return want, most
 
 
-def sides(case: Case, setting: Setting = HOPPER) -> dict[str, Run]:
+def sides(case: Case, setting: Setting = HOPPER) -> Mapping[str, Run]:
     """Functions that compute a case once, by legend: the library's, and ours, which is checked.
 
     Raises:
@@ -181,7 +197,7 @@ def ours(
         extras: what an epilogue takes: see `hopper.conv_any`.
     """
     kernel = setting.build(layer.kernel())
-    images = np.full(layer.images, np.nan, "float16") if layer.copies else x
+    images = np.full(layer.images, np.nan, x.dtype) if layer.copies else x
     partials = [np.full(layer.partials, np.nan, "float32")] if layer.partials else []
     y = np.full((layer.conv.batch, *layer.conv.out, layer.conv.oc), np.nan, layer.dtype)
     tensors = kernel.upload([images, layer.weights(w), *extras, *partials, y])
@@ -236,6 +252,7 @@ def run_set(
         try:
             runs = race(case, setting)
             found = entry(time_together(runs, clock), clock, tuple(runs))
+            found |= getattr(runs, "found", {})
         except WrongResultError as error:
             found = {"error": str(error)}
         kept["cases"][case.title] = {**kept["cases"].get(case.title, {}), **found}
@@ -350,8 +367,12 @@ def tuned(how: str = "few") -> Setting:
     return Setting(choose=lambda case: tune(case.conv, case.transposed is not False, **options))
 
 
-def race_of(name: str) -> Race:
+def race_of(name: str, numbers: str) -> Race:
     """What runs beside what, of a set."""
+    if numbers != "float16":
+        from d2ltvm.bench import float32_sets
+
+        return functools.partial(float32_sets.sides, numbers=numbers)
     if name != "epilogues":
         return sides
     from d2ltvm.bench import epilogues
@@ -374,18 +395,33 @@ def part_of(cases: Sequence[Case], part: str | None) -> list[Case]:
     return list(cases)[int(number) - 1 :: int(count)]
 
 
+def file_of(options: argparse.Namespace) -> str:
+    """The name of a set, and of its numbers if they are others than float16."""
+    other = f"-{options.numbers}" if options.numbers != "float16" else ""
+    return f"{options.set}{other}"
+
+
+def check_numbers(options: argparse.Namespace) -> None:
+    """Refuse what is not measured of float32."""
+    if options.numbers != "float16" and (options.tune or options.set == "epilogues"):
+        raise ValueError(
+            f"--numbers is {options.numbers}; expected float16 with --tune or --set epilogues"
+        )
+
+
 def main(options: argparse.Namespace) -> int:
     """`python -m d2ltvm bench --set …`. Returns the exit status: 1 where a case is wrong."""
     clock: Clock = BOTH if options.clock == "both" else options.clock
-    path = Path(options.to or f"bench-{options.set}.json")
+    path = Path(options.to or f"bench-{file_of(options)}.json")
     try:
+        check_numbers(options)
         cases = part_of(SETS[options.set](), options.part)
         if servers := choosing.choose("cuda", options.fleet):
             kept = on_fleet(options, path, servers)
         else:
             devices.need_hopper()
             setting = tuned(options.tune) if options.tune else HOPPER
-            kept = run_set(cases, path, clock, setting, race=race_of(options.set))
+            kept = run_set(cases, path, clock, setting, race=race_of(options.set, options.numbers))
     except (FleetError, MissingError, ValueError) as error:
         print(f"python -m d2ltvm bench: {error}", file=sys.stderr)
         return 1
@@ -407,7 +443,8 @@ def on_fleet(options: argparse.Namespace, path: Path, servers: Servers) -> dict[
     Raises:
         FleetError: there is no server of this machine, or not all parts were measured.
     """
-    others = ["--clock", options.clock, *(["--tune", options.tune] if options.tune else [])]
+    others = ["--clock", options.clock, "--numbers", options.numbers]
+    others += ["--tune", options.tune] if options.tune else []
     found = run_parts(options.set, path, others, servers)
     lines = [line for ended in found.values() for line in ended.err.strip().splitlines()[-1:]]
     kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cases": {}}

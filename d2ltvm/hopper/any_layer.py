@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from d2ltvm.hopper.any_conv import Conv, beside, windows
 from d2ltvm.hopper.any_costs import costs
+from d2ltvm.hopper.any_float32 import rounded_to_tf32, split_weights
 from d2ltvm.hopper.any_model import boxed, estimate, estimate_boxed
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.any_shape import conv_any
@@ -74,6 +75,16 @@ class Layer:
         return self.plan.partials if isinstance(self.plan, Plan) and self.plan.meet else None
 
     @property
+    def numbers(self) -> str:
+        """What is multiplied: see `any_plan.Plan`."""
+        return self.plan.numbers if isinstance(self.plan, Plan) else "float16"
+
+    @property
+    def given_dtype(self) -> str:
+        """Of images."""
+        return "float16" if self.numbers == "float16" else "float32"
+
+    @property
     def dtype(self) -> str:
         """Of results."""
         return self.plan.dtype if isinstance(self.plan, Plan) else "float16"
@@ -90,7 +101,8 @@ class Layer:
             return estimate_boxed(self.plan)
         if not self.copies:
             return estimate(self.plan)
-        moved, of = 2 * (math.prod(self.given) + math.prod(self.images)), costs()
+        moved, of = math.prod(self.given) + math.prod(self.images), costs()
+        moved *= np.dtype(self.given_dtype).itemsize
         return estimate(self.plan, of) + moved / (COPY * of.memory) + of.launch_seconds
 
     def kernel(self) -> Any:
@@ -105,14 +117,16 @@ class Layer:
     def copy(self) -> Any:
         """The PrimFunc that copies images: see `padding`."""
         if self.way == "beside":
-            return unfolded(self.conv)
+            return unfolded(self.conv, self.given_dtype)
         before = (0, 0, self.conv.pad[1], 0) if self.way == "windows" else None
-        return padded(self.given, self.images, before)
+        return padded(self.given, self.images, before, self.given_dtype)
 
     def weights(self, w: Array) -> Array:
         """Weights of (taps, oc, ic), or a second matrix of (1, ic, oc), as the kernel takes them.
 
-        They are the same for all images, so that this is done once, in NumPy.
+        They are the same for all images, so that this is done once, in NumPy. Of 'float32', they
+        become float16, high ones and low ones, whose results `factors` are for; of 'tf32', they are
+        rounded, since TensorCores would cut them off.
         """
         c = self.conv
         if self.way in ("windows", "beside"):
@@ -122,9 +136,22 @@ class Layer:
             )
             rows[..., : c.ic] = w.reshape(*c.kernel, c.oc, c.ic).transpose(0, 2, 1, 3)
             w = rows.reshape(c.kernel[0], c.oc, -1)
-        out = np.zeros(self.weights_shape, w.dtype)
+        pieces = 2 if self.numbers == "float32" else 1
+        out = np.zeros((self.weights_shape[0] // pieces, *self.weights_shape[1:]), w.dtype)
         out[tuple(slice(n) for n in w.shape)] = w
-        return out
+        if self.numbers == "tf32":
+            return rounded_to_tf32(out)
+        return out if pieces == 1 else split_weights(out)[0]
+
+    def factors(self, w: Array) -> Array:
+        """What results of each channel are multiplied by, of weights as for `weights`.
+
+        They are ones but of 'float32'; with a scale of your own, its products with these belong
+        into the first row of what the kernel takes for scales and biases.
+        """
+        if self.numbers == "float32":
+            return split_weights(w)[1]
+        return np.ones(self.conv.oc, "float32")
 
 
 def to_text(layer: Layer) -> str:
@@ -154,6 +181,7 @@ def from_text(conv: Conv, text: str) -> Layer:
     fields["bricks"] = tuple(fields["bricks"]) if fields["bricks"] else None
     win = windows(conv) if way == "windows" else None
     inner = win.unfolded if win else beside(conv) if way == "beside" else wider(conv)
+    inner = as_taken(inner, fields.get("numbers", "float16"))
     return Layer(conv, Plan(inner, windows=win, **fields), way)
 
 
@@ -164,6 +192,11 @@ def wider(conv: Conv) -> Conv:
     64
     """
     return replace(conv, ic=-(-conv.ic // 8) * 8)
+
+
+def as_taken(conv: Conv, numbers: str) -> Conv:
+    """The same as a kernel takes it: of 'tf32', with two float16 for each float32."""
+    return replace(conv, ic=2 * conv.ic) if numbers == "tf32" else conv
 
 
 COPY = 0.5  # of the bytes a second that memory moves
@@ -192,18 +225,26 @@ def ways(
     sms = check_sms(sms)
     if not transposed:
         options["transposed"] = False
+    numbers = options.get("numbers", "float16")
+    if numbers != "float16":
+        options["wide"] = True
+    if numbers == "float32":  # the scales of weights
+        options["scale"] = options["bias"] = True
     way = "whole" if wider(conv) == conv else "padded"
-    found = [Layer(conv, plan, way) for plan in choose(wider(conv), sms, many, **options)]
+    inner = as_taken(wider(conv), numbers)
+    found = [Layer(conv, plan, way) for plan in choose(inner, sms, many, **options)]
     if conv.taps > 1 and conv.ic <= FEW:
-        lying = choose(beside(conv), sms, many, **options)
+        lying = choose(as_taken(beside(conv), numbers), sms, many, **options)
         found += [Layer(conv, plan, "beside") for plan in lying]
-    if conv.taps > 1 and conv.ic <= 4 and conv.dilation[1] == 1:
+    few = conv.taps > 1 and conv.ic <= 4 and conv.dilation[1] == 1
+    if few and numbers == "float16":
         win = windows(conv)
         overlapping = choose(win.unfolded, sms, many, windows=win, **options)
         found += [Layer(conv, plan, "windows") for plan in overlapping]
     if not options and (boxes := boxed(conv, sms)):
         found.append(Layer(conv, boxes, "boxes"))
     found.sort(key=lambda layer: layer.seconds)
+    known = known and numbers == "float16"  # others were not measured
     fastest = fastest_known(conv, sms, **options) if known else None
     if fastest is None:
         return found
@@ -227,7 +268,8 @@ def any_layer(
         way: as for `Layer`; None for the one that should be fastest.
         known: whether a plan that was measured comes before those of the model.
         options: of `any_plan.Plan`. Those that say what is computed (`bias`, `residual`, `scale`,
-            `relu`, `wide`) leave the plan to be chosen; others, which say how, want a `way`.
+            `relu`, `wide`, `numbers`) leave the plan to be chosen; others, which say how, want a
+            `way`.
 
     Raises:
         ValueError: a convolution cannot be run this way.
@@ -242,5 +284,7 @@ def any_layer(
         return layer
     if isinstance(layer.plan, ConvPlan):
         raise ValueError(f"way is {layer.way!r}; expected another one with {options}")
-    fixed = {"windows": layer.plan.windows, "transposed": layer.plan.transposed}
-    return replace(layer, plan=plan_any(layer.plan.conv, sms, **fixed, **options))
+    fixed = {name: getattr(layer.plan, name) for name in ("windows", "transposed", "wide")}
+    if layer.numbers == "float32":
+        fixed |= {"scale": True, "bias": True}
+    return replace(layer, plan=plan_any(layer.plan.conv, sms, **(fixed | options)))

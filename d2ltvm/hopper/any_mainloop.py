@@ -167,10 +167,16 @@ def multiply_any(acc, matrices, stage, r, plan):
     16 channels in further are 32 bytes further in a row of them, and 16 rows of 128 bytes where a
     row has channels out.
     """
+    turned = T.meta_var(
+        [int(plan.swapped and not plan.transposed), int(not plan.swapped and not plan.transposed)]
+        if plan.numbers == "float16"
+        else []
+    )
+    kind = T.meta_var("k16.f32.f16.f16" if plan.numbers == "float16" else "k8.f32.tf32.tf32")
     T.ptx.wgmma.fence.sync.aligned()
     for i in T.unroll(plan.depth // 16):
         for m in T.unroll(plan.per):
-            T.ptx[f"wgmma.mma_async.sync.aligned.m64n{plan.columns}k16.f32.f16.f16"](
+            T.ptx[f"wgmma.mma_async.sync.aligned.m64n{plan.columns}{kind}"](
                 *[acc[m * (plan.columns // 2) + j] for j in range(plan.columns // 2)],
                 matrices[0]
                 + T.Cast(
@@ -183,8 +189,6 @@ def multiply_any(acc, matrices, stage, r, plan):
                     stage * (plan.columns * plan.depth // 8)
                     + i * (2 if plan.swapped or plan.transposed else 128),
                 ),
-                T.ptx.pred(r + i > 0), 1, 1,
-                int(plan.swapped and not plan.transposed),
-                int(not plan.swapped and not plan.transposed),
+                T.ptx.pred(r + i > 0), 1, 1, *turned,
             )  # fmt: skip
     T.ptx.wgmma.commit_group.sync.aligned()

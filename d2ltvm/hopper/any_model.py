@@ -9,11 +9,13 @@ from d2ltvm.hopper.any_costs import CLOCK, Costs, costs
 from d2ltvm.hopper.any_plan import PAIR, Plan
 from d2ltvm.hopper.planning import ConvPlan, plan_conv
 
+SPLIT = 600.0  # cycles in which a warpgroup splits what is its own of a slot
+
 
 def product_cycles(plan: Plan, of: Costs | None = None) -> float:
     """Cycles in which TensorCores multiply a slot, or shared memory gives them what they need."""
     of = of or costs()
-    steps = plan.together * plan.per * plan.depth // 16
+    steps = plan.together * plan.per * plan.depth // 16 * (3 if plan.pieces > 1 else 1)
     solo = of.solo if plan.consumers * plan.blocks_per_sm == 1 else 1.0
     return step_cycles(plan.columns, of) * steps * solo
 
@@ -33,7 +35,9 @@ def line_cycles(plan: Plan, of: Costs | None = None) -> float:
     elif plan.conv.is_product and plan.conv.ic % 64:
         pixel *= of.odd
     weight = short * of.line * (of.odd if plan.weights[2] % 64 and not plan.windows else 1.0)
-    return plan.pixels / plan.abreast * pixel + plan.channels / plan.cluster * weight
+    return plan.pieces * (
+        plan.pixels / plan.abreast * pixel + plan.channels / plan.cluster * weight
+    )
 
 
 def useful_products(plan: Plan) -> float:
@@ -61,6 +65,8 @@ def estimate(plan: Plan, of: Costs | None = None) -> float:
     lanes = plan.lanes
     beside = plan.blocks_per_sm if plan.blocks > plan.sms else 1
     round_ = max(product_cycles(plan, of), line_cycles(plan, of))
+    if plan.pieces > 1:
+        round_ = max(round_, SPLIT)
     round_ *= of.beside * beside if beside > 1 else 1
     round_ += of.turn + (of.turn_in_pair if plan.team > 1 else 0)
     epilogue = of.epilogue_fixed + of.epilogue * plan.groups * plan.together
@@ -79,7 +85,7 @@ def estimate(plan: Plan, of: Costs | None = None) -> float:
         if 0 < full % lanes <= lanes - plan.cut * plan.splits:
             # Behind a last wave of whole tiles that is not full, parts begin on the SMs left.
             cycles -= min(whole, turns * part)
-    moving = moving_seconds(plan.conv.nbytes, min(plan.blocks, plan.sms), of)
+    moving = moving_seconds(plan.nbytes, min(plan.blocks, plan.sms), of)
     mix = of.mix * (of.mix_of_four if plan.abreast > PAIR else 1)
     return together(cycles / CLOCK, moving, of, mix)
 

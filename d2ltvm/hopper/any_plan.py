@@ -56,6 +56,10 @@ class Plan:
         abreast: blocks that share images, likewise, side by side along channels; of products. With
             both, a cluster has `team` blocks.
         parts: in which a consumer's results go through shared memory, one after the other.
+        numbers: what is multiplied: 'float16'; 'tf32', float32 of which TensorCores read 19 bits;
+            or 'float32', which a kernel splits into two float16 in shared memory, so that three
+            products of these make one of theirs: see `any_float32`. Of a kernel of 'tf32', `conv`
+            has twice the channels in: it takes a float32 for two float16.
         bricks: images, rows and columns of a tile whose pixels are a box; else they are one behind
             the other, along rows. On an H200, 64 pairs of kernels that differ in this alone took
             the same time within 0.3% on average (experiments/any_shape).
@@ -92,7 +96,9 @@ class Plan:
     distributed: bool = False
     abreast: int = 1
     parts: int = 1
+    numbers: str = "float16"
 
+    pieces = property(lambda self: 2 if self.numbers == "float32" else 1)  # of a number
     together = property(lambda self: 1 if self.pingpong else self.consumers)
     own = property(lambda self: 0 if self.pingpong else 64 * self.per)
     rows = property(lambda self: 64 * self.together * self.per)
@@ -109,7 +115,7 @@ class Plan:
     blocks = property(lambda self: min(self.lanes, self.items) * self.team)
     groups = property(lambda self: self.per * self.columns // 8)
     span = property(lambda self: math.ceil(self.groups / self.splits))
-    slot = property(lambda self: (self.rows + self.columns) * self.depth * 2)
+    slot = property(lambda self: (self.rows + self.columns) * self.depth * 2 * self.pieces)
     meet = property(lambda self: self.cut > 0 and not self.distributed)  # parts, in a tensor
     launched = property(lambda self: self.splits if self.distributed else self.team)
     partials = property(lambda self: (max(1, self.cut * self.team * self.splits), self.consumers,
@@ -167,7 +173,9 @@ class Plan:
     def weights(self) -> tuple[int, int, int]:
         """The shape of what the kernel takes for weights; its rows begin at 16 bytes."""
         c = self.conv
-        return (c.taps, c.oc, c.ic) if self.transposed else (1, c.ic, math.ceil(c.oc / 8) * 8)
+        if not self.transposed:
+            return (1, c.ic, math.ceil(c.oc / 8) * 8)
+        return (self.pieces * c.taps, c.oc, c.ic // self.halves)
 
     @property
     def box(self) -> int:
@@ -195,6 +203,19 @@ class Plan:
         return (self.consumers, self.bias + self.scale, own)
 
     @property
+    def scales(self) -> tuple[int, int, int]:
+        """The shape of the shared memory for the scales of rows, if they are split.
+
+        Of three slots: those of one are written while those of the slot before may still be read.
+        """
+        return (self.consumers, 3 * (self.pieces - 1), 64)
+
+    @property
+    def moves_registers(self) -> bool:
+        """Whether consumers take registers that the producer gives up."""
+        return self.pieces > 1 and self.consumers == 2
+
+    @property
     def boxes(self) -> int:
         """Times 64 rows of results that a consumer has room for: all, if a residual waits there."""
         return self.per if self.residual else self.room
@@ -211,15 +232,31 @@ class Plan:
     @property
     def images(self) -> tuple[int, int, int, int]:
         """The shape of what the kernel takes for images."""
-        return (
-            self.windows.shape if self.windows else (self.conv.batch, *self.conv.size, self.conv.ic)
-        )
+        if self.windows:
+            return self.windows.shape
+        return (self.conv.batch, *self.conv.size, self.conv.ic // self.halves)
+
+    @property
+    def halves(self) -> int:
+        """Float16 that a number is taken for, where all of the kernel counts in these."""
+        return 2 if self.numbers == "tf32" else 1
+
+    @property
+    def nbytes(self) -> int:
+        """That must be moved at least."""
+        wider = 2 * self.conv.pixels * self.conv.oc if self.numbers == "tf32" else 0
+        return self.conv.nbytes * self.pieces + wider
+
+    @property
+    def image_channels(self) -> int:
+        """Of images, in float16, as TMA takes them."""
+        return self.conv.ic * self.pieces
 
     @property
     def walk(self) -> Walk:
         """How TMA walks over the images."""
-        c = self.conv
-        (h, w), row = c.size, c.size[1] * c.ic * 2
+        c, ic = self.conv, self.image_channels
+        (h, w), row = c.size, c.size[1] * ic * 2
         if self.windows:
             _, _, wide, many = self.windows.shape
             row, step = wide * many * 2, self.windows.conv.stride[1] * many * 2
@@ -230,7 +267,7 @@ class Plan:
             )  # fmt: skip
         upper = tuple(p - d * (k - 1) for p, d, k in zip(c.pad, c.dilation, c.kernel, strict=True))
         return Walk(
-            (c.batch, h, w, c.ic), (h * row, row, c.ic * 2), (-c.pad[0], -c.pad[1]),
+            (c.batch, h, w, ic), (h * row, row, ic * 2), (-c.pad[0], -c.pad[1]),
             upper, c.stride, self.depth, self.pixels,  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -243,7 +280,7 @@ def with_stages(plan: Plan) -> Plan:
     H200.
     """
 
-    values = 4 * math.prod(plan.values)
+    values = 4 * (math.prod(plan.values) + math.prod(plan.scales))
 
     # Barriers take less than 512 bytes of a block, and CUDA 1 KB of each block but the first.
     def fitted(room: int, parts: int = 1) -> Plan:
@@ -286,13 +323,41 @@ def fits(plan: Plan) -> bool:
     An SM has 65,536 registers. Where they do not suffice, the compiler puts some into memory: 128
     sums and two blocks of 256 threads on an SM cost 1 KB of it a thread.
     """
-    sums = plan.per * plan.columns // 2
+    sums = plan.pieces * plan.per * plan.columns // 2
+    if plan.pieces > 1:  # its consumers have registers of the producer: see any_float32
+        return plan.per == 1 and plan.columns <= 128 and plan.blocks_per_sm == 1
     threads = 128 * (plan.consumers + 1) * plan.blocks_per_sm
     return (sums + BESIDE_SUMS) * threads <= REGISTERS
 
 
+def check_numbers(given: Plan) -> None:
+    """Refuse what there is for float16 alone."""
+    if given.numbers not in ("float16", "tf32", "float32"):
+        raise ValueError(f"numbers is {given.numbers!r}; expected float16, tf32 or float32")
+    if given.numbers == "float16":
+        return
+    if not given.wide or given.bricks or given.windows or not given.transposed:
+        raise ValueError(
+            f"numbers is {given.numbers!r}; expected float16 but with wide = True, transposed = "
+            "True, no bricks and no windows"
+        )
+    if given.pieces == 1:
+        return
+    if (given.swapped, given.per, given.depth, given.pingpong) != (False, 1, 64, False):
+        raise ValueError(
+            f"numbers is {given.numbers!r}; expected swapped = False, per = 1, depth = 64 and "
+            f"pingpong = False, not {given.swapped}, {given.per}, {given.depth}, {given.pingpong}"
+        )
+    if not given.scale:
+        raise ValueError(
+            f"scale is False; expected True with numbers = {given.numbers!r}: what sums of a "
+            "channel are multiplied by, since weights are scaled before they are split"
+        )
+
+
 def check(given: Plan) -> None:
     """Refuse what would not end, or not be right."""
+    check_numbers(given)
     if given.pingpong and (given.consumers, given.splits) != (2, 1):
         raise ValueError(
             f"pingpong is {given.pingpong}; expected False with consumers = {given.consumers} and "

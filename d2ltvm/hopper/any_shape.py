@@ -3,7 +3,8 @@
 Everything here is right under emulation, and was on an H200: pixels in TMA's im2col mode, windows,
 swapped operands, matrices that are not transposed, sums that are cut, clusters that share weights
 or images or in which parts of a sum meet, consumers that take tiles in turns, scale, bias,
-residual, ReLU and float32 results, and results that are stored from registers.
+residual, ReLU and float32 results, and results that are stored from registers. So are float32
+numbers, split or read as TF32, of which five layers and products ran on an H100.
 """
 
 from typing import Any
@@ -21,9 +22,18 @@ from d2ltvm.hopper.any_epilogue import (
     store_registers,
     store_tile,
 )
+from d2ltvm.hopper.any_float32 import (
+    GIVEN_UP,
+    TAKEN,
+    collect_split,
+    multiply_split,
+    split_slot,
+    views_of,
+)
 from d2ltvm.hopper.any_mainloop import (
     Work,
     descriptors_of,
+    hand_back,
     locate,
     multiply_any,
     release_last_slot,
@@ -42,7 +52,7 @@ IM2COL = "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::comple
 
 
 def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **options: Any) -> Any:
-    """A kernel for any convolution in NHWC, float16 with float32 sums.
+    """A kernel for any convolution in NHWC, of float16, or of `plan.numbers`, with float32 sums.
 
     >>> kernel = d2ltvm.build(conv_any(Conv(8, (7, 7), 64, 64, (3, 3), (1, 1))), "sm_90a")
 
@@ -56,13 +66,17 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         options: of `any_plan.Plan`.
 
     Returns:
-        A PrimFunc of X, W, then what there is of these: B (oc), float32, if there is a bias, or
+        A PrimFunc of X, W (of float32 numbers: as `any_layer.Layer.weights` makes it), then what there is of these: B (oc), float32, if there is a bias, or
         (2, oc), scales and biases, if there is a scale, too; R as Y if there is a residual; P, room
         for `Plan.partials`, where sums are cut; and Y. Where sums are cut, it counts in variables
         of its own, so that it must not run in two streams at once.
 
     Raises:
         ValueError: a plan is not possible, or has a residual or a scale and no bias.
+
+    Of float32 numbers that are split, a scale is what weights were divided by: see
+    `Layer.factors`. A row of 64 numbers with an infinity or NaN gives NaN for all results that it
+    goes into.
     """
     if conv.ic % 8:
         raise ValueError(f"ic is {conv.ic}; expected a multiple of 8, as any_layer makes it")
@@ -79,8 +93,9 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
     beside = sum(1 << plan.cluster * k for k in range(plan.abreast))
     walk = plan.walk
     threads = 128 * (plan.consumers + 1)
-    sA_shape: tuple[int, ...] = (stages, plan.rows, depth)
-    sB_shape: tuple[int, ...] = (stages, plan.columns, depth)
+    pieces = plan.pieces
+    sA_shape: tuple[int, ...] = (stages * pieces, plan.rows, depth)
+    sB_shape: tuple[int, ...] = (stages * pieces, plan.columns, depth)
     if not plan.transposed:
         if plan.swapped:
             sA_shape = (stages, plan.rows // 64, depth, 64)
@@ -103,10 +118,10 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         elif not conv.is_product:
             T.call_packed(ENCODE, x_map, X.data, *walk.arguments)
         # Only a product reads images by this.
-        rows = T.decl_buffer((conv.pixels, ic), "float16", data=X.data, align=16)
+        rows = T.decl_buffer((conv.pixels, plan.image_channels), "float16", data=X.data, align=16)
         # Behind the channels of a tap are those of the next: what they make is not stored.
         lines = T.decl_buffer(
-            (conv.taps * oc, ic) if plan.transposed else plan.weights[1:],
+            (pieces * conv.taps * oc, ic) if plan.transposed else plan.weights[1:],
             "float16",
             data=W.data,
             align=16,
@@ -127,6 +142,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
 
         pool = T.SMEMPool()
         sA = tile_of(pool, sA_shape)
+        views = T.meta_var(views_of(pool, sA) if pieces > 1 else (sA, sA))
         sB = tile_of(pool, sB_shape)
         sY = sA if plan.staged == 0 else tile_of(pool, staged)
         ring = Pipeline(
@@ -145,6 +161,7 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
             multiplied.init(1)
         sums = pool.alloc(plan.meeting, "float32", align=16)  # of parts that meet in a cluster
         values = pool.alloc(plan.values, "float32", align=16)  # of the channels of a tile
+        scales = pool.alloc(plan.scales, "float32", align=16)  # of the rows of a slot
         pool.commit()
         T.ptx.fence.proxy.async_.shared__cta()
         if plan.launched > 1:
@@ -157,6 +174,8 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         slot = PipelineState(stages, 0)
         item: T.int32 = block // plan.team
         if warpgroup == 0:
+            if plan.moves_registers:
+                T.ptx["setmaxnreg.dec.sync.aligned.u32"](GIVEN_UP)
             if thread == 0:
                 while item < plan.items:
                     locate(work, item, rank, plan)
@@ -172,14 +191,18 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                         target = T.meta_var(sB if plan.swapped else sA)
                         if conv.is_product:
                             p: T.let[T.int32] = rank // plan.cluster * own_pixels
-                            share(
-                                target[slot.stage, p : p + own_pixels, :],
-                                rows[work.pixel + p : work.pixel + p + own_pixels, z : z + depth],
-                                ring.full.ptr_to([slot.stage]),
-                                to_beside,
-                                plan.abreast,
-                                plan,
-                            )
+                            for j in T.unroll(pieces):
+                                e: T.let[T.int32] = z * pieces + j * depth
+                                share(
+                                    target[slot.stage * pieces + j, p : p + own_pixels, :],
+                                    rows[
+                                        work.pixel + p : work.pixel + p + own_pixels, e : e + depth
+                                    ],
+                                    ring.full.ptr_to([slot.stage]),
+                                    to_beside,
+                                    plan.abreast,
+                                    plan,
+                                )
                         elif plan.bricks is not None:
                             T.ptx[TILED](
                                 target.ptr_to([slot.stage, 0, 0]), T.address_of(x_map), z,
@@ -187,25 +210,29 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                                 ring.full.ptr_to([slot.stage]),
                             )  # fmt: skip
                         else:
-                            T.ptx[IM2COL](
-                                target.ptr_to([slot.stage, 0, 0]),
-                                T.address_of(x_map), z, x, y, work.image,
-                                ring.full.ptr_to([slot.stage]),
-                                T.Cast("uint16", tap % kw * dw), T.Cast("uint16", tap // kw * dh),
-                            )  # fmt: skip
+                            for j in T.unroll(pieces):
+                                T.ptx[IM2COL](
+                                    target.ptr_to([slot.stage * pieces + j, 0, 0]),
+                                    T.address_of(x_map), z * pieces + j * depth, x, y, work.image,
+                                    ring.full.ptr_to([slot.stage]),
+                                    T.Cast("uint16", tap % kw * dw),
+                                    T.Cast("uint16", tap // kw * dh),
+                                )  # fmt: skip
                         weights = T.meta_var(sA if plan.swapped else sB)
                         if plan.transposed:
                             first: T.let[T.int32] = rank % plan.cluster * own_channels
-                            share(
-                                weights[slot.stage, first : first + own_channels, :],
-                                lines[
-                                    line + first : line + first + own_channels, z : z + depth
-                                ],
-                                ring.full.ptr_to([slot.stage]),
-                                to_below,
-                                plan.cluster,
-                                plan,
-                            )  # fmt: skip
+                            for j in T.unroll(pieces):
+                                own: T.let[T.int32] = line + first + j * (conv.taps * oc)
+                                share(
+                                    weights[
+                                        slot.stage * pieces + j, first : first + own_channels, :
+                                    ],
+                                    lines[own : own + own_channels, z : z + depth],
+                                    ring.full.ptr_to([slot.stage]),
+                                    to_below,
+                                    plan.cluster,
+                                    plan,
+                                )
                         else:
                             for i in T.unroll(own_channels // 64):
                                 j: T.let[T.int32] = rank % plan.cluster * (own_channels // 64) + i
@@ -221,8 +248,15 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                         slot.advance()
                     item = item + plan.blocks // plan.team
         else:
+            if plan.moves_registers:
+                T.ptx["setmaxnreg.inc.sync.aligned.u32"](TAKEN)
             consumer: T.let[T.int32] = warpgroup - 1
             acc = T.alloc_local((plan.per * plan.columns // 2,), "float32")
+            total = T.meta_var(
+                T.alloc_local((plan.columns // 2,), "float32") if pieces > 1 else acc
+            )
+            kept = T.alloc_local((32,), "float32")
+            back = T.alloc_local((2,), "float32")
             pair = T.alloc_local((4,), "uint32")
             halves = T.decl_buffer((8,), "float16", data=pair.data, scope="local")
             four = T.alloc_local((4,), "float32")
@@ -245,24 +279,43 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                 if plan.pingpong:
                     multiplied.wait(1 - consumer, now ^ (1 - consumer))
                     now = now ^ 1
-                for r in T.serial(work.end - work.first):
+                if pieces > 1:
+                    for j in T.unroll(plan.columns // 2):
+                        total[j] = T.float32(0)
                     ring.full.wait(slot.stage, slot.phase)
-                    multiply_any(acc, matrices, slot.stage, r, plan)
-                    release_slot(ring, thread, last, r, rank, plan)
-                    last = slot.stage
-                    slot.advance()
-                if plan.pingpong:  # noqa: SIM102
-                    if thread % 128 == 0:
-                        multiplied.arrive(consumer)
-                release_last_slot(ring, thread, last, rank, plan)
+                    split_slot(*views, scales, kept, pair, slot.stage, 0, consumer, thread, plan)
+                    for r in T.serial(work.end - work.first):
+                        multiply_split(acc, matrices, slot.stage, plan)
+                        last = slot.stage
+                        slot.advance()
+                        if r + 1 < work.end - work.first:  # while the products last
+                            ring.full.wait(slot.stage, slot.phase)
+                            split_slot(
+                                *views, scales, kept, pair, slot.stage, (r + 1) % 3, consumer,
+                                thread, plan,
+                            )  # fmt: skip
+                        T.ptx.wgmma.wait_group.sync.aligned(0)
+                        hand_back(ring, thread, last, rank, plan)
+                        collect_split(total, acc, back, scales, r % 3, consumer, thread, plan)
+                else:
+                    for r in T.serial(work.end - work.first):
+                        ring.full.wait(slot.stage, slot.phase)
+                        multiply_any(acc, matrices, slot.stage, r, plan)
+                        release_slot(ring, thread, last, r, rank, plan)
+                        last = slot.stage
+                        slot.advance()
+                    if plan.pingpong:  # noqa: SIM102
+                        if thread % 128 == 0:
+                            multiplied.arrive(consumer)
+                    release_last_slot(ring, thread, last, rank, plan)
                 if plan.cut > 0:  # noqa: SIM102
                     if item >= plan.full:
                         if plan.distributed:
-                            exchange_in_cluster(acc, four, sums, work, consumer, thread, plan)
+                            exchange_in_cluster(total, four, sums, work, consumer, thread, plan)
                         else:
-                            exchange_parts(acc, four, P, work, consumer, thread, plan)
+                            exchange_parts(total, four, P, work, consumer, thread, plan)
                         store_registers(
-                            acc, pair, four, values, residual, results, words, work, work.part,
+                            total, pair, four, values, residual, results, words, work, work.part,
                             plan.span, consumer, thread, plan,
                         )  # fmt: skip
                 if not plan.all_cut:  # noqa: SIM102
@@ -272,12 +325,12 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                             turn = turn ^ 1
                         if plan.direct:
                             store_registers(
-                                acc, pair, four, values, residual, results, words, work, 0,
+                                total, pair, four, values, residual, results, words, work, 0,
                                 plan.groups, consumer, thread, plan,
                             )  # fmt: skip
                         else:
                             store_tile(
-                                acc, pair, halves, values, sY, results, y_map, work, consumer,
+                                total, pair, halves, values, sY, results, y_map, work, consumer,
                                 thread, plan,
                             )  # fmt: skip
                 if plan.pingpong:
@@ -290,9 +343,10 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         if plan.launched > 1:  # a block must not end while another one uses its memory
             T.cuda.cluster_sync()
 
+    given = "float16" if plan.numbers == "float16" else "float32"
     x_type, w_type, b_type, r_type, p_type, y_type = (
-        (plan.images, "float16"),
-        (plan.weights, "float16"),
+        (plan.images, given),
+        (plan.weights, "float32" if plan.numbers == "tf32" else "float16"),
         ((2, oc) if plan.scale else (oc,), "float32"),
         ((conv.batch, oh, ow, oc), "float16"),
         (plan.partials, "float32"),

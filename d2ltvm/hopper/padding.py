@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm.script import tirx as T
 
@@ -12,8 +13,8 @@ from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
 Shape = tuple[int, ...]
 
 
-def padded(given: Shape, wanted: Shape, before: Shape | None = None) -> Any:
-    """A kernel that copies a float16 tensor into another one, with zeros where it is larger.
+def padded(given: Shape, wanted: Shape, before: Shape | None = None, dtype: str = "float16") -> Any:
+    """A kernel that copies a tensor into another one, with zeros where it is larger.
 
     >>> kernel = d2ltvm.build(padded((2, 5, 5, 3), (2, 5, 8, 4), (0, 0, 1, 0)), "sm_90a")
 
@@ -23,6 +24,7 @@ def padded(given: Shape, wanted: Shape, before: Shape | None = None) -> Any:
         given, wanted: shapes of four axes; the size of the second is a multiple of 4.
         before: zeros in front of the first element, along each axis; by default none. What does
             not fit is left out.
+        dtype: of both, float16 or float32.
 
     Returns:
         A PrimFunc of both tensors, for `d2ltvm.build`.
@@ -42,15 +44,15 @@ def padded(given: Shape, wanted: Shape, before: Shape | None = None) -> Any:
         x2: T.let[T.int32] = i // wanted[3] % wanted[2] - before[2]
         x1: T.let[T.int32] = i // (wanted[3] * wanted[2]) % wanted[1] - before[1]
         x0: T.let[T.int32] = i // (wanted[3] * wanted[2] * wanted[1]) - before[0]
-        own[v] = T.float16(0)
+        own[v] = T.Cast(dtype, 0)
         if is_inside(x0, given[0]) and is_inside(x1, given[1]):  # noqa: SIM102 a short line
             if is_inside(x2, given[2]) and is_inside(x3, given[3]):
                 own[v] = source[x0, x1, x2, x3]
 
-    return _stored_at_once(given, wanted, 4, copy)
+    return _stored_at_once(given, wanted, 4, copy, dtype)
 
 
-def unfolded(conv: Conv) -> Any:
+def unfolded(conv: Conv, dtype: str = "float16") -> Any:
     """A kernel that lays the pixels under each row of a convolution's kernels side by side.
 
     >>> kernel = d2ltvm.build(unfolded(Conv(2, (9, 9), 3, 16, (7, 7), (3, 3), (2, 2))), "sm_90a")
@@ -62,6 +64,7 @@ def unfolded(conv: Conv) -> Any:
 
     Args:
         conv: the sizes.
+        dtype: of images, float16 or float32.
 
     Returns:
         A PrimFunc of the images and of what they become, for `d2ltvm.build`.
@@ -76,14 +79,14 @@ def unfolded(conv: Conv) -> Any:
         e: T.let[T.int32] = i % depth
         x: T.let[T.int32] = i // depth % wide * step - conv.pad[1] + e // conv.ic * far
         y: T.let[T.int32] = i // (depth * wide)
-        own[v] = T.float16(0)
+        own[v] = T.Cast(dtype, 0)
         if e < conv.kernel[1] * conv.ic and is_inside(x, conv.size[1]):
             own[v] = source[y // conv.size[0], y % conv.size[0], x, e % conv.ic]
 
-    return _stored_at_once(given, wanted, 8, copy)
+    return _stored_at_once(given, wanted, 16 // np.dtype(dtype).itemsize, copy, dtype)
 
 
-def _stored_at_once(given: Shape, wanted: Shape, width: int, copy: Any) -> Any:
+def _stored_at_once(given: Shape, wanted: Shape, width: int, copy: Any, dtype: str) -> Any:
     """A kernel whose threads each make `width` neighbours of a result, and store them at once.
 
     `copy` is inline: it writes the element at an index of the flat result to a place of a thread's
@@ -93,9 +96,9 @@ def _stored_at_once(given: Shape, wanted: Shape, width: int, copy: Any) -> Any:
 
     @T.prim_func
     def main(x_ptr: T.handle, y_ptr: T.handle):
-        X = T.match_buffer(x_ptr, given, "float16", align=16)
-        Y = T.match_buffer(y_ptr, wanted, "float16", align=16)
-        flat = T.decl_buffer((size,), "float16", data=Y.data, align=16)
+        X = T.match_buffer(x_ptr, given, dtype, align=16)
+        Y = T.match_buffer(y_ptr, wanted, dtype, align=16)
+        flat = T.decl_buffer((size,), dtype, data=Y.data, align=16)
         T.device_entry()
         block = T.cta_id([math.ceil(size / (256 * width))])
         T.warpgroup_id([2])
@@ -104,7 +107,7 @@ def _stored_at_once(given: Shape, wanted: Shape, width: int, copy: Any) -> Any:
         pool.alloc((1,), "uint64", align=8)  # a dependent launch has shared memory
         pool.commit()
         wait_for_kernel_before()
-        own = T.alloc_local((width,), "float16")
+        own = T.alloc_local((width,), dtype)
         first: T.let[T.int32] = (block * 256 + thread) * width
         if first < size:
             for v in T.unroll(width):

@@ -73,6 +73,8 @@ def tiles_to_try(conv: Conv, sms: int, **options: Any) -> Iterator[Plan]:
     """
     transposed = options.get("transposed", True)
     kinds = itertools.product((False, True), ROWS, (False, True), WIDTHS, depths(conv, transposed))
+    if options.get("numbers") == "float32":
+        kinds = itertools.product((False,), ((1, 1), (2, 1)), (False,), WIDTHS, (64,))
     for swapped, (consumers, per), pingpong, columns, depth in kinds:
         if pingpong and consumers == 1:
             continue
@@ -149,7 +151,9 @@ def _sorted(conv: Conv, sms: int, of: Costs, **options: Any) -> tuple[Plan, ...]
     return tuple(sorted(plans, key=lambda plan: estimate(plan, of)))
 
 
-CHOSEN_BY_YOU = {"windows", "transposed", "bias", "residual", "scale", "relu", "wide"}
+CHOSEN_BY_YOU = {
+    "windows", "transposed", "bias", "residual", "scale", "relu", "wide", "numbers"
+}  # fmt: skip
 
 
 def plan_any(conv: Conv, sms: int | None = None, **options: Any) -> Plan:

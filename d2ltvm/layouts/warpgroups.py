@@ -13,6 +13,7 @@ from d2ltvm.layouts.boxes import EACH, ROW, swizzle
 from d2ltvm.layouts.fragments import lane_c
 
 SPANS = {1: 128, 2: 64, 3: 32}  # bytes, by what a descriptor says
+TF32 = np.uint32(0xFFFFE000)  # the bits of a float32 that TensorCores read as tf32
 
 
 def accumulator(row: Index, column: Index) -> tuple[Index, Index]:
@@ -69,9 +70,20 @@ def wgmma(acc: Array, a: Array, b: Array, a_start: int, b_start: int) -> None:
     acc[_accumulators(columns)] += left.astype("float32") @ right.astype("float32").T
 
 
-def multiply(acc: Array, memory: Array, a: Matrix, b: Matrix) -> None:
-    """The same of matrices as descriptors say, both in one shared memory."""
-    multiply_rows(acc, memory[_places(64, a)], memory, b)
+def multiply(acc: Array, memory: Array, a: Matrix, b: Matrix, numbers: str = "float16") -> None:
+    """The same of matrices as descriptors say, both in one shared memory.
+
+    Of 'tf32', a float32 stands in the place of two float16, and its last 13 bits are not read.
+    """
+    if numbers == "float16":
+        multiply_rows(acc, memory[_places(64, a)], memory, b)
+        return
+    columns = acc.shape[1] * 2
+    left, right = (
+        (memory[_places(rows, side)].view("uint32") & TF32).view("float32")
+        for rows, side in ((64, a), (columns, b))
+    )
+    acc[_accumulators(columns)] += left @ right.T
 
 
 def multiply_rows(acc: Array, left: Array, memory: Array, b: Matrix) -> None:

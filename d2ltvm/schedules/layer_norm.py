@@ -19,7 +19,7 @@ def layer_norm_welford(
     eps: float = 1e-5,
 ) -> Any:
     """Layer norm of rows that are read twice: mean and variance in one pass."""
-    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each)
+    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each, dtype)
 
     @T.prim_func(s_tir=True)
     def main(
@@ -101,7 +101,7 @@ def layer_norm_held(
     eps: float = 1e-5,
 ) -> Any:
     """Layer norm of rows that are read once and kept in registers."""
-    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each)
+    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each, dtype)
 
     @T.prim_func(s_tir=True)
     def main(
@@ -191,7 +191,7 @@ def layer_norm_shared(
     eps: float = 1e-5,
 ) -> Any:
     """Layer norm of rows that are read once and kept in shared memory."""
-    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each)
+    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each, dtype)
 
     @T.prim_func(s_tir=True)
     def main(

@@ -8,6 +8,7 @@ divide the columns. A block has `each` rows, with `nt` threads for each of them.
 
 from typing import Any
 
+import numpy as np
 from tvm.script import tirx as T
 
 from d2ltvm.compute.reductions import LOG2_E
@@ -16,8 +17,14 @@ from d2ltvm.schedules.arguments import checked
 LOWEST = -3.4028234663852886e38  # of float32
 
 
-def in_accesses(rows: int, cols: int, nt: int, width: int, each: int) -> tuple[int, int, int, int]:
-    """The width of an access, how many a row has, how many of them a thread, and the blocks."""
+def in_accesses(
+    rows: int, cols: int, nt: int, width: int, each: int, dtype: str
+) -> tuple[int, int, int, int]:
+    """The width of an access, how many a row has, how many of them a thread, and the blocks.
+
+    An access is of 16 bytes at most: of more, TVM's CUDA does not compile under a condition.
+    """
+    width = min(width, 16 // np.dtype(dtype).itemsize)
     width = 1 if cols % width else width
     accesses = cols // width
     return width, accesses, -(-accesses // nt), -(-rows // each)
@@ -29,7 +36,7 @@ def softmax_online(
     rows: int, cols: int, dtype: str = "float16", nt: int = 256, width: int = 8, each: int = 1
 ) -> Any:
     """Softmax of rows that are read twice: a maximum and a sum that follows it, in one pass."""
-    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each)
+    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each, dtype)
 
     @T.prim_func(s_tir=True)
     def main(X: T.Buffer((rows, cols), dtype), Y: T.Buffer((rows, cols), dtype)):
@@ -96,7 +103,7 @@ def softmax_held(
     rows: int, cols: int, dtype: str = "float16", nt: int = 256, width: int = 8, each: int = 1
 ) -> Any:
     """Softmax of rows that are read once and kept in registers."""
-    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each)
+    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each, dtype)
 
     @T.prim_func(s_tir=True)
     def main(X: T.Buffer((rows, cols), dtype), Y: T.Buffer((rows, cols), dtype)):
@@ -167,7 +174,7 @@ def softmax_shared(
     rows: int, cols: int, dtype: str = "float16", nt: int = 256, width: int = 8, each: int = 1
 ) -> Any:
     """Softmax of rows that are read once and kept in shared memory."""
-    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each)
+    width, accesses, steps, blocks = in_accesses(rows, cols, nt, width, each, dtype)
 
     @T.prim_func(s_tir=True)
     def main(X: T.Buffer((rows, cols), dtype), Y: T.Buffer((rows, cols), dtype)):

@@ -120,12 +120,13 @@ def here(default: str = "H200") -> Chip:
     228
 
     Args:
-        default: whose data sheet it is where there is no GPU, as for `chip`.
+        default: whose data sheet it is where there is no GPU, or where records are shown instead of
+            measuring on it, as for `chip`.
 
     Raises:
         ValueError: the GPU, or `default`, is not one of `CHIPS`.
     """
-    found = devices.reported()
+    found = None if devices.shows_records() else devices.reported()
     if found is None:
         return chip(default)
     return replace(chip(found.name), sms=found.sms, l2_mib=found.l2_mib, boost_ghz=found.ghz)

@@ -1,5 +1,7 @@
 """Products of TensorCores, by wgmma."""
 
+import itertools
+
 import numpy as np
 
 from d2ltvm import layouts
@@ -9,9 +11,11 @@ from d2ltvm.analysis.emulator.threads import Threads, finish
 
 BEHIND_REGISTERS = 15  # arguments of wgmma: descriptors, predicate, and how it is called
 BEHIND_SUMS = 17  # the same where the first matrix is in four registers
+TURNS = 2  # of these, whether matrices are transposed: float32 never are
 # How a descriptor says rows of so many swizzled bytes. Source: PTX ISA, "Matrix Descriptor Format".
 SWIZZLED = {128: 1, 64: 2, 32: 3}
-PRODUCTS = ("wgmma_f16_ss", "wgmma_f16_rs")  # of matrices in shared memory; of one in registers
+# Of matrices in shared memory, and of one in registers.
+PRODUCTS = ("wgmma_f16_ss", "wgmma_f16_rs", "wgmma_tf32_ss")
 
 
 class Products(Threads):
@@ -30,14 +34,21 @@ class Products(Threads):
         encoded = start.astype("uint64") >> np.uint64(4) | np.uint64(steps)
         memory[self.thread, index] = encoded | np.uint64(SWIZZLED[span] << 62)
 
+    def _wgmma_tf32_ss(self, *args: Node) -> None:
+        self._multiply("tf32", len(args) - BEHIND_REGISTERS + TURNS, args)
+
     def _wgmma_f16_ss(self, *args: Node) -> None:
-        many = len(args) - BEHIND_REGISTERS
+        self._multiply("float16", len(args) - BEHIND_REGISTERS, args)
+
+    def _multiply(self, numbers: str, many: int, args: tuple[Node, ...]) -> None:
+        """Begin the product of two matrices in shared memory; `many` of the arguments are sums."""
         first = self._same(args[0].indices[0])
         sums = self.memory[hash(args[0].source)][:, first : first + many]
         a, b, add = args[many : many + 3]
+        turns = args[many + 5 : many + 5 + TURNS] if numbers == "float16" else ()
         sides = [
-            layouts.Matrix.of(self._same(matrix), bool(self._same(turned)))
-            for matrix, turned in zip((a, b), args[many + 5 : many + 7], strict=True)
+            layouts.Matrix.of(self._same(matrix), bool(turned and self._same(turned)))
+            for matrix, turned in itertools.zip_longest((a, b), turns)
         ]
         memory, keep = self.shared.memory.view("float16"), bool(self._same(add))
         self._reads(sides, slice(first, first + many), args[0].source)
@@ -45,7 +56,7 @@ class Products(Threads):
         def multiply() -> None:
             if not keep:
                 sums[...] = 0
-            layouts.multiply(sums, memory, *sides)
+            layouts.multiply(sums, memory, sides[0], sides[1], numbers)
 
         self.begun.append(multiply)
 

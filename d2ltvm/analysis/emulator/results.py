@@ -19,6 +19,12 @@ class Results(Threads):
             raise NotImplementedError(f"add, but of float32: {words}")
         self._set(target, self.value(a) + self.value(b))
 
+    def _fma(self, target: Node, a: Node, b: Node, c: Node, *words: Node) -> None:
+        if [word.value for word in words if word.value] != ["rn", "f32"]:
+            raise NotImplementedError(f"fma, but of float32: {words}")
+        exact = np.asarray(self.value(a)).astype("float64") * self.value(b)
+        self._set(target, (exact + self.value(c)).astype("float32"))
+
     def _max(self, target: Node, a: Node, b: Node, *words: Node) -> None:
         if [word.value for word in words if word.value] != ["f16x2"]:
             raise NotImplementedError(f"max, but of two float16: {words}")

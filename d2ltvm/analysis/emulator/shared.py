@@ -282,5 +282,6 @@ class Shared:
         at = address + np.arange(int(np.prod(box.box))) * view.itemsize
         if box.swizzled:
             at = layouts.swizzle(at, box.swizzled)
-        tensor = self.arrays[box.tensor]
+        # A map may take a tensor for one of another type.
+        tensor = self.arrays[box.tensor].reshape(-1).view(box.dtype)
         return view, at // view.itemsize, tensor if box.walk else tensor.reshape(box.shape), box.box

@@ -191,7 +191,9 @@ class Threads(Block):
         if not name:  # most expressions call nothing
             return super().value(node)
         if name in SAME:
-            return self.value(node.args[0])
+            value = self.value(node.args[0])
+            of_pointer = isinstance(value, Pointer | str)  # or a map of TMA, by its name
+            return value if of_pointer else np.asarray(value).view(node.element)
         if name == "address_of":
             (what,) = node.args
             if not hasattr(what, "indices"):

@@ -1,0 +1,101 @@
+"""The sets in float32: beside a library, with the errors of both."""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+from test_hopper_layers import Emulated
+from test_set_bench import CASES, clock, silent  # noqa: F401 a fixture
+
+from d2ltvm import __main__
+from d2ltvm.bench import float32_sets, set_bench
+from d2ltvm.bench.set_bench import Setting, run_set
+
+
+class Wrong(Emulated):
+    """The last channel of what it computes is a little off."""
+
+    def __call__(self, *arrays):
+        super().__call__(*arrays)
+        arrays[-1][..., -1] += np.float32(1e-4)
+
+
+class Result:
+    """A tensor of PyTorch's, as far as it is asked for its numbers."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def permute(self, *axes):
+        return Result(self.values.transpose(axes))
+
+    def reshape(self, *shape):
+        return Result(self.values.reshape(shape))
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return self.values
+
+
+def setting(clock, kernel=Emulated, asked=None):  # noqa: F811
+    """A library whose results are float64's, cut to float16."""
+
+    def library(case, x, w, tf32):
+        if asked is not None:
+            asked.append((x.dtype, w.dtype, tf32))
+        every = np.arange(case.conv.pixels)
+        want = set_bench.exact(case, x, w, every)[0].astype("float16").astype("float32")
+        shape = (case.conv.batch, *case.conv.out, case.conv.oc)
+        if case.transposed is None:
+            want = want.reshape(shape).transpose(0, 3, 1, 2)
+
+        def run():
+            clock.spend(0.003)
+            return Result(want)
+
+        return run
+
+    return Setting(lambda func: kernel(func, clock), library, lambda: {"name": "emulated"})
+
+
+@pytest.mark.parametrize("numbers", ["float32", "tf32"])
+def test_a_set_in_float32_is_checked_and_its_errors_are_kept(numbers, clock, tmp_path):  # noqa: F811
+    asked, path = [], tmp_path / "set.json"
+    race = functools.partial(float32_sets.sides, numbers=numbers)
+    kept = run_set(CASES, path, "burst", setting(clock, asked=asked), silent, race)
+    assert json.loads(path.read_text()) == kept
+    assert set(asked) == {(np.dtype("float32"), np.dtype("float32"), numbers == "tf32")}
+    for found in kept["cases"].values():
+        assert "error" not in found and found["burst"]["ratio"] > 1
+        errors = found["errors"]
+        assert 1e-5 < errors["library"] < 1e-3  # float16's
+        assert 0 < errors["TVM"] < (5e-7 if numbers == "float32" else 1e-3)
+        assert numbers == "float32" or errors["TVM"] > 1e-5
+
+
+def test_a_wrong_result_in_float32_is_named(clock, tmp_path):  # noqa: F811
+    race = functools.partial(float32_sets.sides, numbers="float32")
+    kept = run_set(CASES[:1], tmp_path / "set.json", "burst", setting(clock, Wrong), silent, race)
+    assert "more than their roundings explain" in kept["cases"][CASES[0].title]["error"]
+
+
+@pytest.mark.parametrize(
+    "words", [["--set", "epilogues"], ["--set", "layers", "--tune"]], ids=" ".join
+)
+def test_what_is_not_measured_of_float32_is_refused(words, capsys):
+    assert __main__.main(["bench", *words, "--numbers", "tf32"]) == 1
+    assert "--numbers is tf32; expected float16 with" in capsys.readouterr().err
+
+
+def test_a_file_is_named_by_its_numbers(monkeypatch, clock, tmp_path):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(set_bench, "HOPPER", setting(clock))
+    monkeypatch.setattr(set_bench.devices, "need_hopper", lambda: None)
+    monkeypatch.setitem(set_bench.SETS, "layers", lambda: CASES[:1])
+    assert __main__.main(["bench", "--set", "layers", "--numbers", "float32"]) == 0
+    assert (
+        CASES[0].title in json.loads((tmp_path / "bench-layers-float32.json").read_text())["cases"]
+    )
