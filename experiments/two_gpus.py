@@ -85,7 +85,8 @@ def main():
     found = quick(found, work, options.kind)
     for servers in options.servers:
         seconds, why = run(found, work, options.kind, servers)
-        rows.append({"servers": servers, "a minute": 60 * len(found) / seconds, "failed": why})
+        rate = 60 * len(found) / seconds
+        rows.append({"servers": servers, "candidates": len(found), "a minute": rate, "failed": why})
         print(rows[-1], flush=True)
     one, two = (
         statistics.median(row["a minute"] for row in rows if row["servers"] == many)

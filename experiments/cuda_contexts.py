@@ -1,0 +1,77 @@
+"""Seconds that a new process takes to make a CUDA context and to end, alone and beside another one.
+
+    python experiments/cuda_contexts.py
+
+A session of a fleet is a process of its own, so that each candidate pays for this. Needs two GPUs.
+"""
+
+import ctypes
+import json
+import os
+import statistics
+import time
+
+MEGABYTES = 64
+
+
+def begin(gpu, told):
+    """Of a new process: make a context and some memory, tell how long it took, and end."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+    start = time.perf_counter()
+    cuda = ctypes.CDLL("libcuda.so.1")
+    cuda.cuInit(0)
+    begun = time.perf_counter()
+    device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+    cuda.cuDeviceGet(ctypes.byref(device), 0)
+    failed = cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    cuda.cuCtxSetCurrent(context)
+    failed |= cuda.cuMemAlloc_v2(ctypes.byref(memory), MEGABYTES << 20)
+    made = time.perf_counter()
+    os.write(told, json.dumps([failed, begun - start, made - begun, time.time()]).encode())
+    os.close(told)
+    os._exit(0)
+
+
+def one(gpu):
+    """Seconds to initialize CUDA, to make a context, to end, and of the whole process."""
+    reads, writes = os.pipe()
+    start = time.time()
+    child = os.fork()
+    if child == 0:
+        begin(gpu, writes)
+    os.close(writes)
+    with os.fdopen(reads) as answer:
+        failed, init, make, told = json.loads(answer.read())
+    os.waitpid(child, 0)
+    if failed:
+        raise SystemExit(f"CUDA failed with {failed} on GPU {gpu}")
+    end = time.time()
+    return init, make, end - told, end - start
+
+
+def show(how, gpu, count):
+    """Medians of so many processes, one after the other."""
+    names = ("init", "make", "end", "whole")
+    medians = map(statistics.median, zip(*(one(gpu) for _ in range(count)), strict=True))
+    seconds = {name: round(median, 3) for name, median in zip(names, medians, strict=True)}
+    print(json.dumps({"how": how, "gpu": gpu, **seconds, "processes": count}), flush=True)
+
+
+def beside(how, gpus, count):
+    """The same by several processes at once."""
+    children = []
+    for gpu in gpus:
+        child = os.fork()
+        if child == 0:
+            show(how, gpu, count)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    show("alone", 0, 6)
+    show("alone", 1, 6)
+    beside("both", (0, 1), 8)
+    beside("two on one", (0, 0), 8)
