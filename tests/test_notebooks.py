@@ -96,8 +96,9 @@ def portable(notebook):
 
 def numbers_agree(notebook):
     """Numbers in the text are those of the records."""
+    outputs = book.printed(notebook)
     for cell in markdown(notebook):
-        for shown, expected, expression in prose_numbers.disagreements(cell.source):
+        for shown, expected, expression in prose_numbers.disagreements(cell.source, outputs):
             yield f"{shown} should be {expected}: {expression}; run `make numbers`"
 
 

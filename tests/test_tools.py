@@ -80,6 +80,21 @@ def test_a_number_in_the_text_is_held_to_its_expression():
     assert prose_numbers.fixed(bad) == good
 
 
+def test_a_number_in_the_text_may_be_one_that_the_page_prints():
+    page = "FMAs: 1,024 of 2,048\nloads: 12\nFMAs: 1,024 of 9"
+    assert prose_numbers.disagreements("1,024<!--= printed('FMAs'):,.0f -->", page) == []
+    wrong = "1,000<!--= printed('FMAs:') - printed('loads'):,.0f -->"
+    assert prose_numbers.fixed(wrong, page).startswith("1,012<!--")
+    for expression in ("printed('FMAs', 2)", "printed('stores')", "printed('loads', 2)"):
+        with pytest.raises(ValueError, match="expected a line of the page's outputs with these"):
+            prose_numbers.disagreements(f"1<!--= {expression}:.0f -->", page)
+
+
+def test_a_long_number_that_the_page_does_not_have_is_named():
+    text = "1<!--= 51.2341 * 1024 / 3 - rec('a/b').at('c', 12345):.0f -->, 2<!--= 98765:.0f -->"
+    assert list(prose_numbers.copied(text, "n = 1024, 512,341 bytes")) == ["98765"]
+
+
 def test_a_number_of_a_record_that_is_not_there_says_so():
     with pytest.raises(d2ltvm.MissingError, match="no record 'nothing/here'"):
         prose_numbers.disagreements("5<!--= rec('nothing/here')['a'][0]:.0f -->")

@@ -77,6 +77,12 @@ def read(path: str | Path) -> Any:
     return nbformat.read(path, as_version=4)
 
 
+def printed(notebook: Any) -> str:
+    """What the cells of a notebook print, one behind the other."""
+    outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
+    return "\n".join(o.get("text", "") or o.get("data", {}).get("text/plain", "") for o in outputs)
+
+
 def write(path: Path, notebook: Any) -> None:
     """Write a notebook into a file, whole or not at all."""
     files.write(path, nbformat.writes(notebook) + "\n")

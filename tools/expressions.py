@@ -6,8 +6,10 @@ an attribute or a module that they do not name.
 """
 
 import ast
+import functools
 import math
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -55,7 +57,32 @@ def number_above(values: Any, limit: float) -> int:
     return sum(1 for value in values if value > limit)
 
 
+NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
+
+def printed(outputs: str, words: str, which: int = 1) -> float:
+    """A number that the page prints: the first one behind some words on their line, or another.
+
+    >>> printed("2 servers: 61.2 and 62.5 a minute", "2 servers", 2)
+    62.5
+
+    Args:
+        outputs: what the page prints, line by line.
+        words: that stand before it, as printed; where several lines have them, all agree.
+        which: 1 for the first number behind the words, 2 for the second.
+    """
+    behind = [line.partition(words)[2] for line in outputs.splitlines() if words in line]
+    found = {tuple(NUMBER.findall(text))[which - 1 : which] for text in behind}
+    if len(found) != 1 or not (number := found.pop()):
+        raise ValueError(
+            f"{words!r} stands before {sorted(found) or 'no number'}; expected a line of the "
+            f"page's outputs with these words and {which} numbers behind them, and no other one"
+        )
+    return float(number[0].replace(",", ""))
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "printed": printed,
     "rec": records.load_record,
     "chip": chips.chip,
     "min": min,
@@ -87,15 +114,16 @@ OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
 NUMBERS = (int, float, np.number, np.ndarray)
 
 
-def evaluate(expression: str) -> float:
+def evaluate(expression: str, outputs: str = "") -> float:
     """The number that an expression comes to.
 
-    >>> evaluate("2**10 / max(4, 8)")
-    128.0
+    >>> evaluate("2**10 / max(4, 8)"), evaluate("2 * printed('FMAs')", "1,024 FMAs: 12")
+    (128.0, 24.0)
 
     Args:
         expression: numbers, strings and tuples; `+ - * / // % **`; subscripts and slices; calls of
             `FUNCTIONS`; the `ATTRIBUTES` of what these return.
+        outputs: what the page prints, for `printed`.
 
     Raises:
         ValueError: it holds anything else, cannot be worked out, or comes to no finite number.
@@ -105,7 +133,7 @@ def evaluate(expression: str) -> float:
         raise ValueError(f"{len(expression)} characters; expected at most {LONGEST}")
     try:
         tree = ast.parse(expression, mode="eval")
-        result = _value(tree.body)
+        result = _value(tree.body, outputs)
         # An array of one element is a number too; NumPy 2.5 has `float` refuse it.
         result = float(result.item() if isinstance(result, np.ndarray) else result)
     except (SyntaxError, RecursionError, MemoryError) as error:
@@ -117,50 +145,52 @@ def evaluate(expression: str) -> float:
     return result
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: ast.expr, page: str) -> Any:
+    """What an expression on a page comes to, whose outputs are `page`."""
     match node:
         case ast.Constant(value=int() | float() | str()):
             return node.value
         case ast.Tuple():
-            return tuple(_value(part) for part in node.elts)
+            return tuple(_value(part, page) for part in node.elts)
         case ast.UnaryOp(op=ast.USub()):
-            return -_number(node.operand)
+            return -_number(node.operand, page)
         case ast.BinOp() if type(node.op) in OPERATORS:
-            return OPERATORS[type(node.op)](_number(node.left), _number(node.right))
+            return OPERATORS[type(node.op)](_number(node.left, page), _number(node.right, page))
         case ast.Subscript():
-            return _value(node.value)[_index(node.slice)]
+            return _value(node.value, page)[_index(node.slice, page)]
         case ast.Attribute():
-            return _attribute(node, called=False)
+            return _attribute(node, False, page)
         case ast.Call(keywords=[]):
-            return _called(node.func)(*(_value(argument) for argument in node.args))
+            return _called(node.func, page)(*(_value(argument, page) for argument in node.args))
     raise _refused(node)
 
 
-def _number(node: ast.expr) -> Any:
+def _number(node: ast.expr, page: str) -> Any:
     """The value of an operand: a number, or an array of numbers."""
-    value = _value(node)
+    value = _value(node, page)
     if isinstance(value, NUMBERS) and np.issubdtype(np.asarray(value).dtype, np.number):
         return value
     raise ValueError(f"{ast.unparse(node)} is no number; expected one on each side of an operator")
 
 
-def _index(node: ast.expr) -> Any:
+def _index(node: ast.expr, page: str) -> Any:
     if not isinstance(node, ast.Slice):
-        return _value(node)
-    return slice(*(part and _value(part) for part in (node.lower, node.upper, node.step)))
+        return _value(node, page)
+    return slice(*(part and _value(part, page) for part in (node.lower, node.upper, node.step)))
 
 
-def _called(node: ast.expr) -> Callable[..., Any]:
+def _called(node: ast.expr, page: str) -> Callable[..., Any]:
     if isinstance(node, ast.Name) and node.id in FUNCTIONS:
-        return FUNCTIONS[node.id]
+        function = FUNCTIONS[node.id]
+        return functools.partial(printed, page) if function is printed else function
     if isinstance(node, ast.Attribute):
-        found: Callable[..., Any] = _attribute(node, called=True)
+        found: Callable[..., Any] = _attribute(node, True, page)
         return found
     raise _refused(node)
 
 
-def _attribute(node: ast.Attribute, called: bool) -> Any:
-    owner = _value(node.value)
+def _attribute(node: ast.Attribute, called: bool, page: str) -> Any:
+    owner = _value(node.value, page)
     if node.attr in ATTRIBUTES.get(type(owner), ()) and (node.attr in METHODS) == called:
         return getattr(owner, node.attr)
     raise _refused(node)

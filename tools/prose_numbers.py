@@ -5,12 +5,13 @@ from, which a reader does not see:
 
     the copy reaches 4.26<!--= rec("gpu_in_numbers/ceilings").at("TB/s", "copy"):.2f --> TB/s
 
-Before the last colon stands an expression, as tools/expressions.py takes it: `rec` loads a record
-and `chip` a data sheet. After it stands a format. A number that nobody measured is followed by the
-comment "given".
+Before the last colon stands an expression, as tools/expressions.py takes it: `rec` loads a record,
+`chip` a data sheet, and `printed` has a number of the page's own outputs. After it stands a format.
+A number that nobody measured is followed by the comment "given".
 """
 
 import argparse
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -24,10 +25,11 @@ from d2ltvm.system import files
 
 START = "<!--="
 NUMBER = re.compile(r"(?P<shown>[^\s(|*]+)<!--=\s*(?P<expression>.+?):(?P<form>[^:]*?)\s*-->")
+LONG = 4  # digits
 FORM = re.compile(r"\+?,?\.\d[f%]")
 
 
-def value(expression: str, form: str) -> str:
+def value(expression: str, form: str, outputs: str = "") -> str:
     """What an expression comes to, as text.
 
     >>> value("2 / 3", ".1%")
@@ -41,13 +43,17 @@ def value(expression: str, form: str) -> str:
     try:
         if not FORM.fullmatch(form):
             raise ValueError(f"the format is {form!r}; expected one such as '.2f', ',.0f' or '.1%'")
-        return format(expressions.evaluate(expression), form)
+        return format(expressions.evaluate(expression, outputs), form)
     except ValueError as error:
         raise ValueError(f"{expression}: {error}") from error
 
 
-def disagreements(text: str) -> list[tuple[str, str, str]]:
+def disagreements(text: str, outputs: str = "") -> list[tuple[str, str, str]]:
     """(shown, expected, expression) of every number in a text that is not what its record says.
+
+    Args:
+        text: Markdown.
+        outputs: what the page prints.
 
     Raises:
         ValueError, MissingError: as for `value`; or a comment that is not as above.
@@ -59,18 +65,53 @@ def disagreements(text: str) -> list[tuple[str, str, str]]:
         raise ValueError(f"{comment}: expected 'number<!--= expression:format -->' on one line")
     found = []
     for match in NUMBER.finditer(text):
-        expected = value(match["expression"], match["form"])
+        expected = value(match["expression"], match["form"], outputs)
         if match["shown"] != expected:
             found.append((match["shown"], expected, match["expression"]))
     return found
 
 
-def fixed(text: str) -> str:
+def copied(text: str, page: str) -> Iterator[str]:
+    """Long numbers in a text's expressions that the page neither computes with nor prints.
+
+    Nobody would notice if they changed. What picks a value of a record does not count.
+
+    >>> list(copied("0.45<!--= 1234.5 / 2751:.2f -->", "of 2,751 instructions"))
+    ['1234.5']
+
+    Args:
+        text: Markdown.
+        page: the page's code, and what it prints.
+    """
+    there = {_digits(number) for number in expressions.NUMBER.findall(page)}
+    for match in NUMBER.finditer(text):
+        tree = ast.parse(match["expression"], mode="eval")
+        calls = (call for call in ast.walk(tree) if isinstance(call, ast.Call))
+        picked = [n for c in calls if isinstance(c.func, ast.Attribute) for n in ast.walk(c)]
+        for node in ast.walk(tree):
+            number = node.value if isinstance(node, ast.Constant) and node not in picked else ""
+            if isinstance(number, int | float) and not _of_two(number):
+                digits = _digits(str(number))
+                if len(digits) >= LONG and digits not in there:
+                    yield str(number)
+
+
+def _of_two(number: float) -> bool:
+    """Whether it is a power of two, or one less: sizes, and their last element."""
+    return number in (2**k - less for k in range(40) for less in (0, 1))
+
+
+def _digits(number: str) -> str:
+    """Those that count: 1,024 and 1.024e3 are the same number but for its unit."""
+    return re.sub(r"[eE].*|\D", "", number).strip("0")
+
+
+def fixed(text: str, outputs: str = "") -> str:
     """The text with every number as its record says."""
 
     def replace(match: re.Match[str]) -> str:
         whole, shown = match.group(), match["shown"]
-        return value(match["expression"], match["form"]) + whole[len(shown) :]
+        return value(match["expression"], match["form"], outputs) + whole[len(shown) :]
 
     return NUMBER.sub(replace, text)
 
@@ -84,7 +125,8 @@ def main(argv: list[str] | None = None) -> int:
     for path in [*book.chapters(), book.ROOT / "README.md"]:
         name = path.relative_to(book.ROOT)
         try:
-            found = [line for text in texts(path) for line in disagreements(text)]
+            outputs = outputs_of(path)
+            found = [line for text in texts(path) for line in disagreements(text, outputs)]
             if found and fix:
                 rewrite(path)
         except (ValueError, MissingError, OSError) as error:
@@ -105,15 +147,20 @@ def texts(path: Path) -> Iterator[str]:
     yield from (c.source for c in book.read(path).cells if c.cell_type == "markdown")
 
 
+def outputs_of(path: Path) -> str:
+    """What a chapter prints; of another file, nothing."""
+    return book.printed(book.read(path)) if path.suffix == ".ipynb" else ""
+
+
 def rewrite(path: Path) -> None:
     """Write a chapter, or a file, with the numbers that its records say."""
     if path.suffix != ".ipynb":
         files.write(path, fixed(path.read_text()))
         return
-    notebook = book.read(path)
+    notebook, outputs = book.read(path), outputs_of(path)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = fixed(cell.source)
+            cell.source = fixed(cell.source, outputs)
     book.write(path, notebook)
 
 
