@@ -97,7 +97,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 # What may be asked of a value, by its type, and which of these are called.
 ATTRIBUTES: dict[type, set[str]] = {
-    Record: {"at", "values"},
+    Record: {"at", "values", "spread"},
     Chip: {field.name for field in fields(Chip)} | {"balance"},
     np.ndarray: {"mean", "reshape"},
 }
