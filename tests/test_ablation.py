@@ -57,3 +57,11 @@ def test_errors():
         changed(hopper.matmul_nt, ("no such text", ""))
     with pytest.raises(ValueError, match="names has nobody; expected a name in matmul_nt"):
         changed(hopper.matmul_nt, nobody=None)
+
+
+def test_a_changed_macro():
+    kept = changed(wait_for_all, ("aligned(0)", "aligned(1)"))
+    same = changed(hopper.matmul_nt, release=kept)
+    assert waits_for_all_but_one(same)
+    with pytest.raises(ValueError, match="edits has 'no such text'; expected text of wait_for_all"):
+        changed(wait_for_all, ("no such text", ""))

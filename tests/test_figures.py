@@ -586,3 +586,14 @@ def test_a_block_is_drawn_with_the_numbers_of_its_threads():
     assert [int((image >= level).sum()) for level in (1, 2, 3)] == [64, 32, 1]
     with pytest.raises(ValueError, match="in which thread 64 owns elements"):
         d2ltvm.figures.draw_block(owner, thread=64)
+
+
+def test_a_row_that_is_split_shows_who_writes_what():
+    figures.draw_split_row(16)
+    assert {"float32 0 to 7", "high\n8 to 15", "low\n0 to 7", "box 1: 32 bytes"} <= texts()
+    assert {"reads 32", "four writes\nof 16 bytes", "thread 0", "thread 1"} <= texts()
+
+
+def test_places_have_the_threads_that_ask_for_them():
+    figures.draw_places({"a": {(0, 1): 4}, "b": {(1, 0): 7}}, ["above", "below"], columns=2)
+    assert {"a", "b", "4", "7", "above", "below"} <= texts()

@@ -8,9 +8,12 @@ import pytest
 from test_hopper_layers import Emulated
 from test_set_bench import CASES, clock, silent  # noqa: F401 a fixture
 
+import d2ltvm
 from d2ltvm import __main__
 from d2ltvm.bench import float32_sets, set_bench
 from d2ltvm.bench.set_bench import Setting, run_set
+from d2ltvm.hopper.any_conv import product
+from d2ltvm.hopper.any_layer import any_layer
 
 
 class Wrong(Emulated):
@@ -99,3 +102,29 @@ def test_a_file_is_named_by_its_numbers(monkeypatch, clock, tmp_path):  # noqa: 
     assert (
         CASES[0].title in json.loads((tmp_path / "bench-layers-float32.json").read_text())["cases"]
     )
+
+
+def test_what_was_timed_is_read():
+    every = float32_sets.timed()
+    assert [each.numbers for each in every] == ["float32"] * 5 + ["tf32"] * 5
+    for each in every:
+        least, most = each.ratios
+        assert least < each.ratio < most
+        assert all(low <= each.us[side] <= high for side, (low, high) in each.spread.items())
+    assert {each.case.title for each in every[:5]} == {each.case.title for each in every[5:]}
+
+
+def test_what_a_kernel_computes_is_held_against_its_bound():
+    conv = product(70, 24, 72)
+    x, w = (np.random.default_rng(3).standard_normal((n, 72), "float32") for n in (70, 24))
+    kinds = {"columns": 16, "sms": 2, "way": "whole"}
+    for numbers, least, most in (("float32", 1e-8, 1e-6), ("tf32", 1e-5, 1e-3)):
+        layer = any_layer(conv, numbers=numbers, **kinds)
+        y = float32_sets.computed(layer, x, w[None], run=d2ltvm.emulate)
+        share, error = float32_sets.held_against(conv, x, w[None], y)
+        assert (share <= 1) == (numbers == "float32") and least < error < most
+    y[3, 0, 0, 5] = np.nan
+    assert not float32_sets.held_against(conv, x, w[None], y)[0] <= 1
+    cut = any_layer(conv, numbers="float32", splits=2, **kinds)
+    y = float32_sets.computed(cut, x, w[None], run=d2ltvm.emulate)
+    assert float32_sets.held_against(conv, x, w[None], y)[0] <= 1

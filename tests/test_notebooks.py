@@ -102,6 +102,15 @@ def numbers_agree(notebook):
             yield f"{shown} should be {expected}: {expression}; run `make numbers`"
 
 
+def numbers_are_not_copied(notebook):
+    """A long number in an expression is one that the page computes with, or prints."""
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    page = "\n".join([*code, book.printed(notebook)])
+    for cell in markdown(notebook):
+        for number in prose_numbers.copied(cell.source, page):
+            yield f"{number} was copied into the text: use `printed`, `rec` or arithmetic"
+
+
 def numbers_have_sources(notebook):
     """A number with the unit of a measurement says what it comes from, or that it is given."""
     for cell in markdown(notebook):
@@ -156,6 +165,7 @@ RULES = (
     stamped,
     portable,
     numbers_agree,
+    numbers_are_not_copied,
     numbers_have_sources,
     same_schedules,
     same_skeletons,
@@ -346,6 +356,10 @@ def misquote(notebook):
     cell.source = re.sub(r"[\d.]+%?<!--=", "123456<!--=", cell.source, count=1)
 
 
+def copy_a_number(notebook):
+    markdown(notebook)[0].source += "\nIt takes 17.3<!--= 17.3123:.1f --> µs."
+
+
 def state_without_source(notebook):
     markdown(notebook)[0].source += "\nIt takes 17.3 µs."
 
@@ -427,6 +441,7 @@ def test_a_skeleton_comes_from_its_solution():
         (stamped, change_the_first_cell),
         (portable, print_a_path),
         (numbers_agree, misquote),
+        (numbers_are_not_copied, copy_a_number),
         (numbers_have_sources, state_without_source),
         (same_schedules, change_a_schedule),
     ],

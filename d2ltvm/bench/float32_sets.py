@@ -2,13 +2,22 @@
 
 Weights are split, or a second matrix transposed, once and before anything is timed, as an engine
 for inference does it. Images are as the library's: what a kernel does to them is timed.
+
+The first cases that ran are in book/measurements/<device>/any_float32.jsonl: first what they ran
+on, then a line for each case and each kind of number; `timed` reads them.
 """
 
-from collections.abc import Mapping
+import functools
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from d2ltvm.analysis.emulator.run import run_anywhere
+from d2ltvm.bench import sets
 from d2ltvm.bench.contenders import Array, Run
 from d2ltvm.bench.set_bench import (
     HOPPER,
@@ -23,9 +32,14 @@ from d2ltvm.bench.set_bench import (
 )
 from d2ltvm.bench.sets import Case
 from d2ltvm.compiler.verify import compare
-from d2ltvm.hopper.any_layer import any_layer
+from d2ltvm.hopper.any_conv import Conv
+from d2ltvm.hopper.any_layer import Layer, any_layer
+from d2ltvm.hopper.any_shape import conv_any
+from d2ltvm.system import environment
 
+TIMED = "any_float32.jsonl"
 TF32_BITS = 11  # that TensorCores read of a number's 24
+SLOT = 64  # channels, after which sums are collected
 
 
 def sides(case: Case, setting: Setting = HOPPER, numbers: str = "float32") -> Mapping[str, Run]:
@@ -72,3 +86,105 @@ def errors_of(got: Array, want: Array) -> float:
     0.2236
     """
     return float(f"{np.sqrt(np.mean((got - want) ** 2) / np.mean(want**2)):.4g}")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A case in float32 that was timed beside the library.
+
+    Attributes:
+        case: what is computed.
+        numbers: 'float32' or 'tf32'.
+        us: times in µs, medians of rounds, by legend: 'library' and 'TVM'.
+        spread: the least and the most of the rounds, likewise.
+        errors: as `errors_of` tells them, likewise.
+        plan: of our kernel, as a name.
+    """
+
+    case: Case
+    numbers: str
+    us: dict[str, float]
+    spread: dict[str, tuple[float, float]]
+    errors: dict[str, float]
+    plan: str
+
+    @property
+    def ratio(self) -> float:
+        """The library's time over ours."""
+        return self.us[LIBRARY] / self.us[OURS]
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """The least and the most that the ratio can be, by the spreads of both."""
+        (low, high), (least, most) = self.spread[LIBRARY], self.spread[OURS]
+        return low / most, high / least
+
+
+@functools.cache
+def timed(device: str = "nvidia-h100-80gb-hbm3") -> tuple[Timed, ...]:
+    """The cases in float32 that were timed, in the order of the record.
+
+    >>> [each.numbers for each in timed()].count("tf32")
+    5
+
+    Args:
+        device: a folder under book/measurements.
+    """
+    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
+    lines = (environment.measurements() / device / TIMED).read_text().splitlines()[1:]
+    found = []
+    for line in map(json.loads, lines):
+        spread = {name: (low, high) for name, (low, high) in line["spread"].items()}
+        case, told = cases[line["title"]], (line["us"], spread, line["errors"], line["plan"])
+        found.append(Timed(case, line["numbers"], *told))
+    return tuple(found)
+
+
+def computed(
+    layer: Layer,
+    x: Array,
+    w: Array,
+    make: Callable[..., Any] = conv_any,
+    run: Callable[..., None] = run_anywhere,
+) -> Array:
+    """What the kernel of a layer in float32, or tf32, makes of images and weights.
+
+    Args:
+        layer: whose images are not copied.
+        x: (batch, h, w, ic), or what has as many numbers.
+        w: (taps, oc, ic).
+        make: `conv_any`, or a kernel like it.
+        run: what runs it.
+    """
+    c, zeros = layer.conv, np.zeros(layer.conv.oc, "float32")
+    y = np.full((c.batch, *c.out, c.oc), np.nan, layer.dtype)
+    extras = [np.stack([layer.factors(w), zeros])] if layer.numbers == "float32" else []
+    if layer.partials:
+        extras.append(np.full(layer.partials, np.nan, "float32"))
+    plan: Any = layer.plan
+    run(make(plan.conv, plan=plan), x.reshape(layer.given), layer.weights(w), *extras, y)
+    return y
+
+
+def held_against(conv: Conv, x: Array, w: Array, y: Array) -> tuple[float, float]:
+    """The largest error of float32 results as a share of its bound, and `errors_of`.
+
+    The bound is a share of everything that is added, the sum of the products' magnitudes: 2^-22 for
+    splitting images, for splitting weights, and for the product that is left out; an eps of float32
+    for each of the 192 additions of a slot; half of one for each time of collecting, and for the
+    end. What is far below the largest number of its row, or of its channel's weights, is split to
+    2^-39 of that, whatever it is itself.
+
+    Args:
+        conv: what is computed.
+        x, w: (batch, h, w, ic), or what has as many numbers, and (taps, oc, ic).
+        y: the results.
+    """
+    case = Case("held against float64", conv, True if conv.is_product else None)
+    images = x.reshape(conv.batch, *conv.size, conv.ic)
+    want, most = exact(case, images, w, np.arange(conv.pixels))
+    eps, slots = np.finfo("float32").eps, conv.taps * math.ceil(conv.ic / SLOT)
+    share = 3 * 2.0**-22 + (3 * SLOT + slots / 2 + 1) * eps
+    below = 2.0**-38 * conv.taps * conv.ic * float(np.abs(x).max()) * float(np.abs(w).max())
+    off = np.abs(y.reshape(want.shape) - want) / (share * most + below)
+    return float(off.max()), errors_of(y.reshape(want.shape), want)

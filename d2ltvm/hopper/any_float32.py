@@ -43,7 +43,7 @@ def split_weights(w: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[An
     """Float32 weights as two float16, and what results of each channel are multiplied by.
 
     >>> pieces, factors = split_weights(np.full((1, 2, 8), 0.1, "float32"))
-    >>> pieces.shape, bool(abs(pieces.sum(0) * factors[:, None] - 0.1).max() < 1e-8)
+    >>> pieces.shape, bool(abs(pieces.sum(0, "float64") * factors[:, None] - 0.1).max() < 1e-8)
     ((2, 2, 8), True)
 
     Args:
@@ -74,6 +74,7 @@ def rounded_to_tf32(w: npt.NDArray[Any]) -> npt.NDArray[Any]:
     )
 
 
+# From hopper/any_float32.
 @T.inline
 def split_slot(numbers, bits, scales, kept, pair, stage, turn, consumer, thread, plan):
     """Split what has come of a consumer's rows, where it is.
@@ -120,6 +121,7 @@ def split_slot(numbers, bits, scales, kept, pair, stage, turn, consumer, thread,
     T.cuda.warpgroup_sync(consumer + 1)
 
 
+# From hopper/any_float32.
 @T.inline
 def multiply_split(acc, matrices, stage, plan):
     """Begin three products of a slot: high by low, low by high, high by high; sums start at zero.
@@ -139,6 +141,7 @@ def multiply_split(acc, matrices, stage, plan):
     T.ptx.wgmma.commit_group.sync.aligned()
 
 
+# From hopper/any_float32.
 @T.inline
 def collect_split(total, acc, back, scales, turn, consumer, thread, plan):
     """Add the sums of a slot to those that are kept, over the scales of their rows.

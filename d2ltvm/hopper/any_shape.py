@@ -66,10 +66,11 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         options: of `any_plan.Plan`.
 
     Returns:
-        A PrimFunc of X, W (of float32 numbers: as `any_layer.Layer.weights` makes it), then what there is of these: B (oc), float32, if there is a bias, or
-        (2, oc), scales and biases, if there is a scale, too; R as Y if there is a residual; P, room
-        for `Plan.partials`, where sums are cut; and Y. Where sums are cut, it counts in variables
-        of its own, so that it must not run in two streams at once.
+        A PrimFunc of X, W (of float32 numbers: as `any_layer.Layer.weights` makes it), then what
+        there is of these: B (oc), float32, if there is a bias, or (2, oc), scales and biases, if
+        there is a scale, too; R as Y if there is a residual; P, room for `Plan.partials`, where
+        sums are cut; and Y. Where sums are cut, it counts in variables of its own, so that it must
+        not run in two streams at once.
 
     Raises:
         ValueError: a plan is not possible, or has a residual or a scale and no bias.

@@ -6,7 +6,9 @@ import linecache
 import re
 import textwrap
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
+
+from tvm.tirx.script.parser.entry import TIRInline
 
 _number = itertools.count()
 
@@ -21,7 +23,7 @@ def changed(function: Callable[..., Any], *edits: tuple[str, str], **names: Any)
     here: the new source is kept where Python's `inspect` finds it.
 
     Args:
-        function: a function of a module.
+        function: a function of a module, or what `T.inline` made of one.
         edits: pairs of text: what to replace, wherever it stands in the source, by what.
         names: what names that the source, as edited, takes from outside are to mean in it.
 
@@ -31,6 +33,7 @@ def changed(function: Callable[..., Any], *edits: tuple[str, str], **names: Any)
     Raises:
         ValueError: the source lacks what is to be replaced, or a name.
     """
+    function = _plain(function)
     source = textwrap.dedent(inspect.getsource(function))
     for old, new in edits:
         if old not in source:
@@ -44,3 +47,11 @@ def changed(function: Callable[..., Any], *edits: tuple[str, str], **names: Any)
     space = {**inspect.unwrap(function).__globals__, **names}  # a decorator has other ones
     exec(compile(source, file, "exec"), space)
     return space[function.__name__]
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a macro of `T.inline` was made of; any other one as it is."""
+    for cell in getattr(function, "__closure__", None) or ():
+        if isinstance(cell.cell_contents, TIRInline):
+            return cast(Callable[..., Any], cell.cell_contents.func)
+    return function
