@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tvm.script import tirx as T
 
 from d2ltvm.hopper.float32 import power_of_two
+from d2ltvm.layouts.warpgroups import TF32
 
 # Registers of a thread: the producer gives up what two consumers with sums kept twice need.
 GIVEN_UP, TAKEN = 40, 232
@@ -68,10 +69,8 @@ def rounded_to_tf32(w: npt.NDArray[Any]) -> npt.NDArray[Any]:
     True
     """
     bits = np.ascontiguousarray(w, "float32").view("uint32")
-    finite = np.isfinite(w)
-    return np.where(finite, (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000), bits).view(
-        "float32"
-    )
+    half = (~TF32 + np.uint32(1)) // np.uint32(2)  # of the last bit that is kept
+    return np.where(np.isfinite(w), (bits + half) & TF32, bits).view("float32")
 
 
 # From hopper/any_float32.
