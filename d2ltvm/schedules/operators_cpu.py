@@ -62,7 +62,8 @@ def of_windows(sch: Schedule, p: int, rows: int, lanes: int) -> Schedule:
     if p:
         padded = sch.get_sblock("PaddedX")
         sch.compute_at(padded, channel, preserve_unit_loops=True)
-        sch.decompose_padding(padded, sch.get_loops(padded)[1])
+        border = sch.decompose_padding(padded, sch.get_loops(padded)[1])
+        sch.vectorize(sch.get_loops(border)[-1])
     *_, y, x, rkh, rkw = sch.get_loops(sums)
     sch.reorder(rkh, rkw, y, x)
     sch.parallel(channel)
