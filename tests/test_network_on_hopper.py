@@ -131,6 +131,7 @@ def test_resnet_50_is_the_program_that_was_measured(resnet, batch, monkeypatch):
         assert line["us"] == pytest.approx(us[step.node], abs=1e-3)
         if isinstance(kernel, hopper_kernels.AnyConv):
             later = {"distributed": False, "abreast": 1, "parts": 1, "scale": False}
+            later |= {"numbers": "float16"}
             assert json.loads(any_layer.to_text(kernel.layer)) == later | line["plan"]
             assert kernel.plan.relu == line["relu"]
             assert kernel.plan.residual == line["residual"]
