@@ -56,6 +56,13 @@ def test_without_a_gpu_it_is_the_data_sheet(monkeypatch):
     assert chips.sm_count() == 132 and chips.sm_count("T4") == 40
 
 
+def test_where_records_are_shown_the_chip_is_that_of_the_records(monkeypatch):
+    monkeypatch.setattr(devices, "reported", lambda: PCIE)
+    assert chips.here().name == "H100"
+    monkeypatch.setenv("D2LTVM_RECORD", "none")
+    assert chips.here() == d2ltvm.chip("H200")
+
+
 def test_a_kernel_is_written_for_the_gpu_here_if_it_runs_on_it(monkeypatch):
     monkeypatch.setattr(devices, "reported", lambda: PCIE)
     assert chips.sm_count("H200") == chips.sm_count("H100") == 114
