@@ -157,7 +157,8 @@ def rewrite(path: Path) -> None:
     if path.suffix != ".ipynb":
         files.write(path, fixed(path.read_text()))
         return
-    notebook, outputs = book.read(path), outputs_of(path)
+    notebook = book.read(path)
+    outputs = book.printed(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = fixed(cell.source, outputs)

@@ -54,9 +54,7 @@ def sides(case: Case, setting: Setting = HOPPER, numbers: str = "float32") -> Ma
     x, w = data(case, "float32")
     layer = any_layer(c, numbers=numbers)
     weights = as_weights(case, w)
-    values = np.stack([layer.factors(weights), np.zeros(c.oc, "float32")])
-    extras = [values] if layer.numbers == "float32" else []
-    run, result = ours(layer, x, weights, setting, extras)
+    run, result = ours(layer, x, weights, setting, extras_of(layer, weights))
     y = result().reshape(c.pixels, c.oc)[places]
     want, most = exact(case, x, w, places)
     terms = 2 * c.ic * c.taps
@@ -77,6 +75,13 @@ def sides(case: Case, setting: Setting = HOPPER, numbers: str = "float32") -> Ma
 def as_weights(case: Case, w: Array) -> Array:
     """Weights (taps, oc, ic), also where a case has a second matrix as it is."""
     return np.ascontiguousarray(w.transpose(0, 2, 1)) if case.transposed is False else w
+
+
+def extras_of(layer: Layer, w: Array) -> list[Array]:
+    """What a kernel takes behind images and weights: scales, and biases that are zero."""
+    if layer.numbers != "float32":
+        return []
+    return [np.stack([layer.factors(w), np.zeros(layer.conv.oc, "float32")])]
 
 
 def errors_of(got: Array, want: Array) -> float:
@@ -156,9 +161,9 @@ def computed(
         make: `conv_any`, or a kernel like it.
         run: what runs it.
     """
-    c, zeros = layer.conv, np.zeros(layer.conv.oc, "float32")
+    c = layer.conv
     y = np.full((c.batch, *c.out, c.oc), np.nan, layer.dtype)
-    extras = [np.stack([layer.factors(w), zeros])] if layer.numbers == "float32" else []
+    extras = extras_of(layer, w)
     if layer.partials:
         extras.append(np.full(layer.partials, np.nan, "float32"))
     plan: Any = layer.plan

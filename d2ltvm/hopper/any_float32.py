@@ -53,11 +53,17 @@ def split_weights(w: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[An
     Returns:
         float16 of (2 * taps, oc, ic), high ones first, and float32 of (oc,).
     """
-    scales = np.array([power_of_two(w[:, c]) for c in range(w.shape[1])])
-    scaled = w.astype("float64") * scales[:, None]
+    factors = factors_of(w)  # powers of two, so that a division by one is exact
+    scaled = w.astype("float64") / factors[:, None]
     high = scaled.astype("float16")
     low = (scaled - high.astype("float64")).astype("float16")
-    return np.concatenate([high, low]), (1 / scales).astype("float32")
+    return np.concatenate([high, low]), factors
+
+
+def factors_of(w: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """What results of each channel are multiplied by, of weights as for `split_weights`."""
+    scales = [power_of_two(w[:, c]) for c in range(w.shape[1])]
+    return (1 / np.array(scales)).astype("float32")
 
 
 def rounded_to_tf32(w: npt.NDArray[Any]) -> npt.NDArray[Any]:

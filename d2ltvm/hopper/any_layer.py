@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from d2ltvm.hopper.any_conv import Conv, beside, windows
 from d2ltvm.hopper.any_costs import costs
-from d2ltvm.hopper.any_float32 import rounded_to_tf32, split_weights
+from d2ltvm.hopper.any_float32 import factors_of, rounded_to_tf32, split_weights
 from d2ltvm.hopper.any_model import boxed, estimate, estimate_boxed
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.any_shape import conv_any
@@ -150,7 +150,7 @@ class Layer:
         into the first row of what the kernel takes for scales and biases.
         """
         if self.numbers == "float32":
-            return split_weights(w)[1]
+            return factors_of(w)
         return np.ones(self.conv.oc, "float32")
 
 
@@ -199,6 +199,13 @@ def as_taken(conv: Conv, numbers: str) -> Conv:
     return replace(conv, ic=2 * conv.ic) if numbers == "tf32" else conv
 
 
+def needed_by(numbers: str) -> dict[str, Any]:
+    """Options of a plan for such numbers: results are float32, and scales of weights are undone."""
+    if numbers == "float16":
+        return {}
+    return {"wide": True} | ({"scale": True, "bias": True} if numbers == "float32" else {})
+
+
 COPY = 0.5  # of the bytes a second that memory moves
 
 
@@ -226,10 +233,7 @@ def ways(
     if not transposed:
         options["transposed"] = False
     numbers = options.get("numbers", "float16")
-    if numbers != "float16":
-        options["wide"] = True
-    if numbers == "float32":  # the scales of weights
-        options["scale"] = options["bias"] = True
+    options |= needed_by(numbers)
     way = "whole" if wider(conv) == conv else "padded"
     inner = as_taken(wider(conv), numbers)
     found = [Layer(conv, plan, way) for plan in choose(inner, sms, many, **options)]
@@ -284,7 +288,6 @@ def any_layer(
         return layer
     if isinstance(layer.plan, ConvPlan):
         raise ValueError(f"way is {layer.way!r}; expected another one with {options}")
-    fixed = {name: getattr(layer.plan, name) for name in ("windows", "transposed", "wide")}
-    if layer.numbers == "float32":
-        fixed |= {"scale": True, "bias": True}
+    fixed = {"windows": layer.plan.windows, "transposed": layer.plan.transposed}
+    fixed |= needed_by(layer.numbers)
     return replace(layer, plan=plan_any(layer.plan.conv, sms, **(fixed | options)))
