@@ -153,7 +153,7 @@ def register_sch(
 
 # From convolution/tiling.
 def with_conv_caches(sch: Schedule, block: SBlockRV, scope: str = "shared") -> tuple[SBlockRV, ...]:
-    """Copies of image and kernels in shared memory, and of these in registers."""
+    """Copies of image and weights in shared memory, and of these in registers."""
     XX, KK = (sch.cache_read(block, k, scope) for k in (0, 1))
     for name in ("PaddedX", "PaddedK"):
         sch.compute_inline(name)
@@ -232,7 +232,7 @@ def conv_tiled(
 # From convolution/tiling.
 @checked
 def tiling(oc: int, ic: int, n: int, k: int, p: int, s: int) -> Schedule:
-    """Convolution: 8 channels, 2 rows, 4 columns a thread; along kernel rows."""
+    """Convolution: 8 channels, 2 rows, 4 columns a thread; along rows of the weights."""
     return conv_tiled(oc, ic, n, k, p, s, (1, 4, 8), (1, 2, 2), (1, 16, 4), tile_rw=(1, k))
 
 

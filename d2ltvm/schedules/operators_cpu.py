@@ -35,7 +35,7 @@ def cpu_pool(
 # From convolution/operators_cpu.
 @checked
 def cpu_batch_norm(c: int, n: int) -> Schedule:
-    """Batch norm on the CPU: a channel a task, and its pixels as one vector."""
+    """Batch norm on the CPU: a channel a task, and its pixels as one long row."""
     sch = schedule(batch_norm(c, n))
     channel, i, j = sch.get_loops(sch.get_sblock("Y"))
     pixel = sch.fuse(i, j)

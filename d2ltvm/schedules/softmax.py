@@ -52,7 +52,8 @@ def softmax_online(
                     with T.sblock("one pass"):
                         i = T.axis.spatial(blocks * each, bx * each + ty)
                         t = T.axis.spatial(nt, tx)
-                        own[0] = LOWEST  # the largest so far, and the sum of exponentials for it
+                        # the largest so far, and the sum of exponentials for it
+                        own[0] = LOWEST
                         own[1] = 0.0
                         for s in range(steps):
                             if i < rows and s * nt + t < accesses:

@@ -14,7 +14,7 @@ const SMALL = { "font-size": 10.5 };
 /** @type {import("../ui/figure.js").Explorer} */
 export const swizzle = {
   name: "swizzle",
-  title: "Eight rows of 16 bytes, and their banks.",
+  title: "A tile's rows, and their banks.",
   question: "Which swizzle does a row of 64 bytes need, so that eight of them are read at once?",
   fields: [
     { key: "row", label: "Bytes in a row of the tile", kind: "steps", values: [32, 64, 128] },
