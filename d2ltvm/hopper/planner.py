@@ -61,7 +61,8 @@ def finished(plans: Iterable[Plan]) -> Iterator[Plan]:
     found = set()
     for plan in filter(possible, plans):
         whole = with_stages(plan)
-        if whole.stages >= 2 and whole not in found:
+        # One slot is split, one is multiplied, one is filled: none of them may be missing.
+        if whole.stages >= (3 if plan.pieces > 1 else 2) and whole not in found:
             found.add(whole)
             yield whole
 
