@@ -3,18 +3,22 @@
     PYTHONPATH=. python experiments/two_gpus.py --to two.json
 
 Random schedules of a product are measured by a fleet of one server, by one of two, by two and by
-one again. A run with a candidate that fails says why, since such a rate means little.
+one again: first with a session for each candidate, and then with sessions that go on. A run with a
+candidate that fails says why, since such a rate means little.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 from d2ltvm import fleet
+from d2ltvm.fleet import measuring
 from d2ltvm.search import space, workload
 
 SOON = 3.0  # seconds to compile a candidate
@@ -43,9 +47,23 @@ def measured(found, work, kind, up, to, **more):
     return fleet.measure(found, work.inputs(), work.reference, **told)
 
 
-def run(found, work, kind, servers):
+@contextlib.contextmanager
+def sessions_are(how):
+    """Have all candidates begin sessions of their own ('alone'), or not ('kept')."""
+    begin = measuring._Run._begin_session
+
+    def alone(run, worker, candidate):
+        candidate.alone = True
+        begin(run, worker, candidate)
+
+    with mock.patch.object(measuring._Run, "_begin_session", alone if how == "alone" else begin):
+        yield
+
+
+def run(found, work, kind, servers, how):
     """Seconds for all candidates, by so many servers, and why some failed."""
     with (
+        sessions_are(how),
         tempfile.TemporaryDirectory() as folder,
         servers_up(kind, servers, Path(folder) / "fleet") as up,
     ):
@@ -78,22 +96,26 @@ def main():
     parser.add_argument("--count", type=int, default=96)
     parser.add_argument("--kind", default="cuda", choices=["cuda", "llvm"])
     parser.add_argument("--servers", type=int, nargs="+", default=[1, 2, 2, 1])
+    parser.add_argument("--sessions", nargs="+", default=["alone", "kept"])
     parser.add_argument("--to", default="two.json")
     options = parser.parse_args()
     work = workload("matmul", 1024 if options.kind == "cuda" else 128)
     found, rows = candidates(work, options.kind, options.count), []
     found = quick(found, work, options.kind)
-    for servers in options.servers:
-        seconds, why = run(found, work, options.kind, servers)
-        rate = 60 * len(found) / seconds
-        rows.append({"servers": servers, "candidates": len(found), "a minute": rate, "failed": why})
-        print(rows[-1], flush=True)
-    one, two = (
-        statistics.median(row["a minute"] for row in rows if row["servers"] == many)
-        for many in (1, 2)
-    )
-    print(f"two servers beside one: {two / one:.2f}")
-    Path(options.to).write_text(json.dumps(rows, indent=1) + "\n")
+    for how in options.sessions:
+        for servers in options.servers:
+            seconds, why = run(found, work, options.kind, servers, how)
+            told = {"sessions": how, "servers": servers, "candidates": len(found)}
+            rows.append({**told, "a minute": 60 * len(found) / seconds, "failed": why})
+            print(rows[-1], flush=True)
+            Path(options.to).write_text(json.dumps(rows, indent=1) + "\n")
+        one, two = (
+            statistics.median(
+                row["a minute"] for row in rows if (row["sessions"], row["servers"]) == (how, many)
+            )
+            for many in (1, 2)
+        )
+        print(f"{how}: two servers beside one: {two / one:.2f}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tvm.script import tirx as T
 
 import d2ltvm
 from d2ltvm import fleet
-from d2ltvm.fleet import server
+from d2ltvm.fleet import jobs, server
 
 N = 64
 
@@ -55,6 +55,24 @@ def slow(milliseconds=300, k=0):
                 v = T.axis.spatial(N, i)
                 if v == 0:
                     T.evaluate(T.call_extern("int32", "usleep", micro))
+                C[v] = A[v] + B[v]
+
+    return tvm.IRModule({"main": func})
+
+
+def spoils():
+    """The right one, which has the system end its process two seconds later."""
+
+    @T.prim_func(s_tir=True)
+    def func(
+        A: T.Buffer((N,), "float32"), B: T.Buffer((N,), "float32"), C: T.Buffer((N,), "float32")
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for i in range(N):
+            with T.sblock("C"):
+                v = T.axis.spatial(N, i)
+                if v == 0:
+                    T.evaluate(T.call_extern("int32", "alarm", 2))
                 C[v] = A[v] + B[v]
 
     return tvm.IRModule({"main": func})
@@ -107,6 +125,11 @@ def ends(tell, mod, target, path):
 
 def no_space(tell, mod, target, path):
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def keep_a_session(tell, address, limits):
+    jobs._in_session(lambda session: {}, tell, address, limits, alone=False)
+    return "kept"
 
 
 def serve_as_another_version(sock, address):

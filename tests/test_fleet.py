@@ -8,6 +8,7 @@ import errno
 import json
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 import socket
@@ -21,15 +22,28 @@ import numpy as np
 import psutil
 import pytest
 import tvm
-from fleet_kernels import CRASHES, HANGS, OUTSIDE, N, good, kernel, slow
+from fleet_kernels import CRASHES, HANGS, OUTSIDE, N, good, kernel, slow, spoils
 from tvm.rpc import base
 
 import book
 import d2ltvm
 from d2ltvm import fleet
 from d2ltvm.__main__ import main
-from d2ltvm.fleet import database, keeper, local, measuring, nvml, scaling, server, tracker, workers
+from d2ltvm.compiler import verify
+from d2ltvm.fleet import (
+    database,
+    jobs,
+    keeper,
+    local,
+    measuring,
+    nvml,
+    scaling,
+    server,
+    tracker,
+    workers,
+)
 from d2ltvm.fleet.state import State
+from d2ltvm.system import devices
 
 LONG = 120.0  # seconds that a condition may take on a machine with much else to do
 LIMITS = fleet.Limits(build=LONG, wait=LONG, connect=LONG, run=LONG)
@@ -101,7 +115,7 @@ def running(servers):
     return None
 
 
-LIBRARY = re.compile(r"/[0-9a-f]{16}\.so")
+LIBRARY = re.compile(r"/\d+-[0-9a-f]{16}\.so")
 
 
 def kill_in_the_midst(servers, number=signal.SIGKILL):
@@ -145,7 +159,60 @@ def test_status_says_what_each_server_does(servers, to):
     )
 
 
+@pytest.fixture
+def requests(monkeypatch):
+    """How often this process has asked the tracker for a server."""
+    asked, request = [], tracker.request
+    monkeypatch.setattr(tracker, "request", lambda *a: asked.append(a) or request(*a))
+    yield asked
+    jobs.let_go()
+
+
+def serve(servers, tmp_path, mod, alone=False):
+    """What a session says of a candidate; and whether it was its own."""
+    a, b, _ = d2ltvm.get_abc(N)
+    task, path, told = tmp_path / "task", f"{tmp_path}/{len(list(tmp_path.iterdir()))}.so", []
+    task.write_bytes(pickle.dumps(jobs.Task((a, b), (a + b,), (abs(a) + abs(b),))))
+    params, _ = jobs.build(None, mod, devices.as_target("llvm"), path)
+    tell = lambda *message: told.append(message)  # noqa: E731
+    what = (LIMITS, QUICK, path, params, str(task), alone)
+    found = jobs.measure(tell, servers.address, *what)
+    return found, dict(told)["serving"][1]
+
+
+def test_a_session_goes_on_while_candidates_are_right(servers, tmp_path, requests, monkeypatch):
+    own = [serve(servers, tmp_path, good(k))[1] for k in range(3)]
+    assert own == [True, False, False] and len(requests) == 1 and busy(servers)
+    assert serve(servers, tmp_path, good(), alone=True)[1] and len(requests) == 2
+    with pytest.raises(verify.WrongResultError):
+        serve(servers, tmp_path, kernel(lambda a, b, _: a - b))
+    assert serve(servers, tmp_path, good())[1] and len(requests) == 3
+    monkeypatch.setattr(jobs, "KEPT", 0)  # its time is over: others get their turn
+    assert serve(servers, tmp_path, good())[1] and len(requests) == 4
+    jobs.let_go()
+    until(lambda: busy(servers) is None)
+
+
+def test_a_worker_at_rest_gives_its_server_back(servers):
+    worker = workers.Worker()
+    worker.begin("it", LONG, fleet_kernels.keep_a_session, servers.address, LIMITS)
+    while not (message := worker.look()) or message.kind != "done":
+        time.sleep(0.005)
+    assert message.value == "kept"
+    until(lambda: busy(servers))
+    until(lambda: busy(servers) is None)
+    worker.end()
+
+
 # Candidates that are bad.
+
+
+def test_what_the_one_before_spoiled_is_not_the_next_ones_fault(to, tmp_path):
+    candidates = {"spoils": spoils(), "slow": slow(900)}  # three runs of it take 2.7 s
+    with fleet.up(cpus=1, folder=tmp_path / "one") as servers:
+        found = measure(candidates, servers, to)
+        until(lambda: starts(servers) == 2)  # the session was ended, and with it the server
+    assert statuses(found) == {"spoils": "ok", "slow": "ok"} and found["slow"].attempts == 1
 
 
 @pytest.mark.slow

@@ -43,7 +43,8 @@ class Result:
         error: of what it computes, by the largest magnitude of the result; None unless it is 'ok'.
         server, device: who measured, and on what.
         clock_mhz, power_w: medians while it was timed; None where NVML is not there.
-        attempts: how many sessions it took.
+        attempts: how many sessions it took; where it failed in one that others spoiled, that
+            one is not counted.
         build_s, session_s: seconds of the compilation, and of the last session.
         date: when, in UTC.
     """

@@ -5,7 +5,7 @@ import json
 import os
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from d2ltvm.compiler.launches import Param
 from d2ltvm.compiler.lowering import lower
 from d2ltvm.compute.ops import as_number, whole
 from d2ltvm.errors import shown
-from d2ltvm.fleet import server, tracker
+from d2ltvm.fleet import server, tracker, workers
 from d2ltvm.fleet.tracker import Address, FleetError
 from d2ltvm.fleet.workers import Tell
 from d2ltvm.system import devices
 
 Array = np.ndarray[Any, np.dtype[Any]]
-TIMEOUT = "RPCSessionTimeoutError"  # how TVM's server says that a session ran out of time
+KEPT = 10.0  # seconds for which a session goes on to the next candidate, while others wait
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Limits:
         build: to compile a candidate.
         wait: until a server is free, with the tracker away or not.
         connect: until a server answers.
-        run: of a session: upload, the first run, the check and the timing; 0 is no limit.
+        run: of a candidate on a server: upload, the first run, the check and the timing; 0 is no
+            limit.
 
     Raises:
         ValueError: one is no number, or less than 0.
@@ -105,13 +106,13 @@ class LostError(RuntimeError):
 
 def about(tell: Tell, address: Address, limits: Limits) -> dict[str, Any]:
     """What a server says of itself, for a `choosing.About`."""
-    with _Session(tell, address, limits) as session:
+    with _Session(address).of(tell, limits) as session:
         return session.itself()
 
 
 def hold(tell: Tell, address: Address, limits: Limits) -> None:
     """Keep a server from all others until this process is ended."""
-    with _Session(tell, address, replace(limits, run=0)) as session:  # 0: without a limit
+    with _Session(address).of(tell, replace(limits, run=0)) as session:  # 0: without a limit
         tell("held", session.itself())
         while True:
             time.sleep(3600)
@@ -157,21 +158,26 @@ def measure(
     path: str,
     params: Sequence[Param],
     task: str,
+    alone: bool = True,
 ) -> dict[str, Any]:
     """Have a server run a library on a task's inputs, check what it computes, and time it.
+
+    The server's session is the one of the candidate before, if that was right, unless it has to be
+    `alone`, in a session of its own.
 
     Returns:
         Seconds of each repeat, the error, who measured, and what clock and power were meanwhile.
 
     Raises:
         WrongResultError: it computes something else.
-        TimeoutError: the session ran out of time.
+        TimeoutError: it ran out of time.
         LostError: the server is gone.
         FleetError: there is no server, or one of another version.
         RuntimeError: TVM's words on what the candidate did.
     """
     given = read_task(task)
-    with _Session(tell, address, limits) as session:
+
+    def work(session: _Session) -> dict[str, Any]:
         arrays = _arrays(params, given)
         device = session.device()
         module = session.upload(path)
@@ -188,6 +194,8 @@ def measure(
         ]
         return {"error": max(errors), **session.timed(module, device, clock, tensors)}
 
+    return _in_session(work, tell, address, limits, alone)
+
 
 def measure_plain(
     tell: Tell,
@@ -198,7 +206,7 @@ def measure_plain(
     args_info: Sequence[Any],
 ) -> dict[str, Any]:
     """The same for a library of MetaSchedule's, on random numbers, which nobody checks."""
-    with _Session(tell, address, limits) as session:
+    with _Session(address).of(tell, limits) as session:
         device = session.device()
         module = session.upload(path)
         fill = session.remote.get_function("tvm.contrib.random.random_fill_for_measure")
@@ -208,6 +216,45 @@ def measure_plain(
             fill(tensors[-1])
         device.sync()
         return session.timed(module, device, clock, tensors)
+
+
+def _in_session(
+    work: Callable[["_Session"], dict[str, Any]],
+    tell: Tell,
+    address: Address,
+    limits: Limits,
+    alone: bool,
+) -> dict[str, Any]:
+    """What some work makes of a session: of the one that is kept, or else of a new one.
+
+    It is kept for the next candidate if nothing went wrong.
+    """
+    global _kept
+    if alone or _kept is None or not _kept.goes_on(address):
+        let_go()
+    session, _kept = _kept or _Session(address), None
+    try:
+        with session.of(tell, limits):
+            found = work(session)
+    except BaseException:
+        session.end()
+        raise
+    _kept = session
+    return found
+
+
+_kept: "_Session | None" = None  # by this process, for its next candidate
+
+
+def let_go() -> None:
+    """End the session that this process keeps, if it keeps one, so that others get its server."""
+    global _kept
+    session, _kept = _kept, None
+    if session is not None:
+        session.end()
+
+
+workers.AT_REST.append(let_go)
 
 
 @functools.lru_cache(maxsize=1)
@@ -224,18 +271,35 @@ def _arrays(params: Sequence[Param], task: Task) -> list[Array]:
 
 
 class _Session:
-    """A server, for as long as one candidate needs it; what goes wrong gets a name."""
+    """A server, while this process measures on it; what goes wrong gets a name."""
 
-    def __init__(self, tell: Tell, address: Address, limits: Limits) -> None:
-        self.tell, self.address, self.limits = tell, address, limits
+    def __init__(self, address: Address) -> None:
+        self.address = address
         self.server: dict[str, Any] = {}
         self.remote: Any = None
+        self.begun = self.since = 0.0
+        self.served = 0
+
+    def of(self, tell: Tell, limits: Limits) -> "_Session":
+        """The same, for a candidate: whom to tell, and how long each step may take."""
+        self.tell, self.limits = tell, limits
+        return self
 
     def __enter__(self) -> "_Session":
+        own = self.remote is None
+        if own:
+            self._connect()
+        else:
+            self.tell("connecting", tuple(self.server["at"].rsplit(":", 1)))
+        self._limit(self.limits.run)
+        self.tell("serving", (self.server["at"], own))
+        return self
+
+    def _connect(self) -> None:
         host, port, match_key = tracker.request(self.address, self.limits.wait)
         self.tell("connecting", (host, port))
         try:
-            self.remote = rpc.connect(host, port, match_key, self.limits.run)
+            self.remote = rpc.connect(host, port, match_key)
             about = json.loads(self.remote.get_function(server.ABOUT)())
         except AttributeError as error:
             raise VersionError(
@@ -244,14 +308,25 @@ class _Session:
             ) from error
         except Exception as error:
             raise LostError(f"{host}:{port} does not let clients in: {_line(error)}") from error
-        self.server = {**about, "at": f"{host}:{port}"}
+        self.server, self.begun = {**about, "at": f"{host}:{port}"}, time.monotonic()
         if about["versions"] != (here := server.versions()):
             raise VersionError(
                 f"the server {about['name']} at {host}:{port} has {_listed(about['versions'])}; "
                 f"expected {_listed(here)}, as here"
             )
-        self.tell("serving", self.server["at"])
-        return self
+
+    def goes_on(self, address: Address) -> bool:
+        """Whether the next candidate may have it: for a while, so that others get their turn."""
+        return address == self.address and time.monotonic() - self.begun < KEPT
+
+    def end(self) -> None:
+        """Close the connection; the server ends the session's process, and is free."""
+        self.remote = None
+
+    def _limit(self, seconds: float) -> None:
+        """From now on the session has so many seconds, until it is told again; 0 is no limit."""
+        self.since = time.monotonic()
+        self.remote.get_function(server.LIMIT)(seconds)
 
     def itself(self) -> dict[str, Any]:
         """What the server says of itself, without its versions."""
@@ -263,9 +338,11 @@ class _Session:
         return self.remote.device(self.server["kind"], 0)
 
     def upload(self, path: str) -> Any:
-        """A library, loaded there."""
-        self.remote.upload(path)
-        return self.remote.load_module(os.path.basename(path))
+        """A library, loaded there; under a name of its own, since the one before is in use."""
+        self.served += 1
+        name = f"{self.served}-{os.path.basename(path)}"
+        self.remote.upload(path, name)
+        return self.remote.load_module(name)
 
     def timed(self, module: Any, device: Any, clock: Clock, tensors: Sequence[Any]) -> Any:
         """Seconds of each repeat, with who measured, and with what clock and power there were."""
@@ -283,15 +360,21 @@ class _Session:
         }
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        named = isinstance(error, verify.WrongResultError | ValueError)
-        if error is None or named:
+        took = time.monotonic() - self.since
+        if error is None or isinstance(error, verify.WrongResultError | ValueError):
             return
-        if TIMEOUT in str(error):
-            raise TimeoutError(f"took longer than {self.limits.run:g} s on {self.server['at']}")
+        if self.remote is not None and not self._answers():
+            where = self.server.get("at", "a server")
+            if 0 < self.limits.run <= took:
+                raise TimeoutError(f"took longer than {self.limits.run:g} s on {where}")
+            raise LostError(f"{where} ended while it ran") from error
+
+    def _answers(self) -> bool:
         try:
             self.remote.get_function(server.ABOUT)()
         except Exception:
-            raise LostError(f"{self.server['at']} ended while it ran") from error
+            return False
+        return True
 
 
 def _line(error: BaseException) -> str:

@@ -74,10 +74,11 @@ def measure(
 ) -> dict[str, Result]:
     """Build candidates here, and have a fleet's servers run, check and time them.
 
-    Each candidate has a session of its own, which is a process of its own: what it spoils there
-    ends with it. Each result is on the disk before the next one is asked for. A run that was cut
-    off goes on where it was when it is called again; a candidate that has a result, good or bad, is
-    not measured again.
+    A session is a process on a server. It goes on to the next candidate while all are right; what
+    goes wrong ends it. A candidate that fails in a session that served others is measured again, in
+    one of its own, since what they spoiled may be why. Each result is on the disk before the next
+    one is asked for. A run that was cut off goes on where it was when it is called again; a
+    candidate that has a result, good or bad, is not measured again.
 
     Building and measuring happen in processes of their own, so a script calls it, as Python asks of
     scripts that start processes, below `if __name__ == "__main__":`.
@@ -149,6 +150,8 @@ class _Candidate:
     mod: Any
     step: str = "build"  # then 'wait', 'connect', 'serve'
     at: str = ""  # the server that it is with
+    own: bool = True  # whether its session served no other before
+    alone: bool = False  # whether the next one must not
     since: float = 0.0  # when its session began
     build_s: float = 0.0
     params: Sequence[Param] = ()
@@ -220,7 +223,8 @@ class _Run:
         candidate.step, candidate.at = "wait", ""
         what = (self.address, self.limits, self.clock, str(self._path(candidate)))
         limit = 2 * self.limits.wait + GRACE
-        worker.begin(candidate, limit, jobs.measure, *what, candidate.params, self.task)
+        what = (*what, candidate.params, self.task, candidate.alone)
+        worker.begin(candidate, limit, jobs.measure, *what)
 
     def _built(self, worker: Worker, candidate: _Candidate, message: Message) -> None:
         match message:
@@ -245,16 +249,25 @@ class _Run:
                 candidate.step, candidate.at = "connect", f"{host}:{port}"
                 candidate.since = time.monotonic()
                 worker.extend(self.limits.connect)
-            case Message("serving", _):
+            case Message("serving", (at, own)):
                 candidate.step, self.trouble_since = "serve", None
-                candidate.sessions += 1
+                candidate.at, candidate.own = at, own
+                candidate.sessions += own
                 worker.extend(self.limits.run + GRACE)
+            case Message("failed" | "late" | "ended") if self._may_be_anothers_fault(candidate):
+                candidate.alone = True
+                self.to_measure.append(candidate)
             case Message("done", found):
                 self._keep(candidate, OK, "", **found)
             case Message("failed", (kind, words)):
                 self._failed(candidate, kind, _short(words))
             case Message("late" | "ended", _):
                 self._gone(candidate, message)
+
+    @staticmethod
+    def _may_be_anothers_fault(candidate: _Candidate) -> bool:
+        """Whether it was in a session that had served others: what they spoiled is still there."""
+        return candidate.step == "serve" and not candidate.own
 
     def _failed(self, candidate: _Candidate, kind: str, words: str) -> None:
         """A session ended with an exception."""
@@ -285,6 +298,7 @@ class _Run:
 
     def _lost(self, candidate: _Candidate, status: str, words: str) -> None:
         """It took its server with it, or went with it: once more, and then it is to blame."""
+        candidate.alone = True
         candidate.lost.append(words)
         if len(candidate.lost) < ATTEMPTS:
             self.to_measure.append(candidate)
@@ -307,13 +321,13 @@ class _Run:
         """A candidate has its result."""
         if "seconds" in found:
             found["seconds"] = tuple(found["seconds"])
-        session = time.monotonic() - candidate.since if candidate.sessions else 0.0
+        session = time.monotonic() - candidate.since if candidate.since else 0.0
         result = Result(
             id=candidate.id,
             name=candidate.name,
             status=status,
             why=why,
-            attempts=candidate.sessions,
+            attempts=candidate.sessions or int(status == OK),
             build_s=round(candidate.build_s, 4),
             session_s=round(session, 4),
             date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

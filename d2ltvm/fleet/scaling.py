@@ -131,7 +131,8 @@ def measure_terms(
         params, _ = jobs.build(_say_nothing, mod, target, library)
         build, _ = _seconds(lambda: jobs.build(_say_nothing, mod, target, library), count)
         what = (address, LIMITS, clock, library, params, given)
-        client, session = _seconds(lambda: jobs.measure(_say_nothing, *what), count)
+        client, session = _seconds(lambda: jobs.measure(_say_nothing, *what, alone=False), count)
+        jobs.let_go()
         alike = {
             str(k): tvm.IRModule({"main": mod["main"].with_attr("k", k)}) for k in range(count)
         }

@@ -28,8 +28,10 @@ import d2ltvm
 from d2ltvm.fleet import nvml
 from d2ltvm.system import devices, toolchain
 
-ABOUT, WATCH, WATCHED = (f"d2ltvm.fleet.{name}" for name in ("about", "watch", "watched"))
-LEFT_BEHIND = 3  # a server's exit code after a session that had to be killed
+ABOUT, WATCH, WATCHED, LIMIT = (
+    f"d2ltvm.fleet.{name}" for name in ("about", "watch", "watched", "limit")
+)
+LEFT_BEHIND = 3  # the exit code of a session that took too long, and of a server that killed one
 PR_SET_PDEATHSIG = 1
 LINGER = 1.0  # seconds in which a session ends by itself after its client is gone
 
@@ -84,6 +86,7 @@ def serve(
     sampler = nvml.Sampler(gpu)
     tvm_ffi.register_global_func(WATCH, sampler.start, override=True)
     tvm_ffi.register_global_func(WATCHED, lambda: json.dumps(sampler.stop()), override=True)
+    tvm_ffi.register_global_func(LIMIT, _Limit(), override=True)
     multiprocessing.set_start_method("fork", force=True)  # a session has what is registered here
     os.register_at_fork(after_in_child=die_with_parent)
     server._serving = alone(server._serving)
@@ -128,6 +131,22 @@ def _end_without(sock: socket.socket) -> None:
     poll.poll()
     time.sleep(LINGER)
     os._exit(0)
+
+
+class _Limit:
+    """Ends a session that takes longer than its client allows, and with it the whole server."""
+
+    def __init__(self) -> None:
+        self.timer: threading.Timer | None = None
+
+    def __call__(self, seconds: float) -> None:
+        """From now on so many seconds are left; 0 is no limit."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = threading.Timer(seconds, os._exit, (LEFT_BEHIND,)) if seconds else None
+        if self.timer is not None:
+            self.timer.daemon = True
+            self.timer.start()
 
 
 def machine() -> str:

@@ -19,6 +19,8 @@ from d2ltvm.system import environment, toolchain
 
 START = 60.0  # seconds until a new process has to have begun its job
 BEGUN = "begun"  # the message that says so
+REST = 0.5  # seconds without a job, after which a worker gives back what it keeps for the next
+AT_REST: list[Callable[[], None]] = []  # what a worker calls then
 PRELOADED = ["tvm.rpc.server", "d2ltvm.fleet.jobs"]
 
 Tell = Callable[[str, object], None]  # says which phase a job is in, with something about it
@@ -131,6 +133,9 @@ def work(pipe: Any) -> None:
 
     while True:
         try:
+            if not pipe.poll(REST):
+                for let_go in AT_REST:
+                    let_go()
             function, arguments = pipe.recv()
         except EOFError:
             return
