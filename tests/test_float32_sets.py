@@ -10,8 +10,9 @@ from test_set_bench import CASES, clock, silent  # noqa: F401 a fixture
 
 import d2ltvm
 from d2ltvm import __main__
-from d2ltvm.bench import float32_sets, set_bench
+from d2ltvm.bench import float32_sets, set_bench, sets
 from d2ltvm.bench.set_bench import Setting, run_set
+from d2ltvm.compiler import verify
 from d2ltvm.hopper.any_conv import product
 from d2ltvm.hopper.any_layer import any_layer
 
@@ -112,6 +113,34 @@ def test_what_was_timed_is_read():
         assert least < each.ratio < most
         assert all(low <= each.us[side] <= high for side, (low, high) in each.spread.items())
     assert {each.case.title for each in every[:5]} == {each.case.title for each in every[5:]}
+
+
+def test_the_sets_and_the_plans_that_were_tried_are_read():
+    every = float32_sets.timed(run=float32_sets.SET)
+    assert len(every) == len({(each.case.title, each.numbers) for each in every}) == 313
+    for numbers in ("float32", "tf32"):
+        tried = float32_sets.tried(numbers=numbers)
+        assert len({each.case.title for each in tried}) == sum(each.picked for each in tried)
+        assert all(each.plan.numbers == numbers and each.us > 0 for each in tried)
+    with pytest.raises(ValueError, match="name is '1x1'; expected one such as"):
+        float32_sets.plan_of("1x1", every[0].case, "float32")
+
+
+def test_a_plan_for_float32_has_a_slot_to_split_one_to_multiply_and_one_to_fill():
+    for case in sets.layers()[::9]:
+        plan = any_layer(case.conv, numbers="float32").plan
+        assert plan.stages >= 3 and plan.pieces == 2
+
+
+def test_deep_sums_are_checked():
+    case = next(case for case in sets.products() if case.conv.ic == 65536)
+    x, w = set_bench.data(case, "float32")
+    places = set_bench.some_places(case)
+    want, most = set_bench.exact(case, x, w, places)
+    terms = case.conv.ic // 2
+    verify.compare("Y", want.astype("float32"), want, most, terms=terms, sums="float32")
+    with pytest.raises(verify.WrongResultError):
+        verify.compare("Y", 0 * want.astype("float32"), want, most, terms=terms, sums="float32")
 
 
 def test_what_a_kernel_computes_is_held_against_its_bound():

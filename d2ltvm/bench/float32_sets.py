@@ -3,15 +3,17 @@
 Weights are split, or a second matrix transposed, once and before anything is timed, as an engine
 for inference does it. Images are as the library's: what a kernel does to them is timed.
 
-The first cases that ran are in book/measurements/<device>/any_float32.jsonl: first what they ran
-on, then a line for each case and each kind of number; `timed` reads them.
+What was timed is in book/measurements/<device>/any_float32*.jsonl: first what it ran on, then a
+line for each case and each kind of number. `FIRST` has the first five cases, `TRIED` several plans
+a case, by which `any_model.SPLIT` was fitted, and `SET` the planner's picks since then.
 """
 
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,10 +36,11 @@ from d2ltvm.bench.sets import Case
 from d2ltvm.compiler.verify import compare
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_layer import Layer, any_layer
+from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.any_shape import conv_any
 from d2ltvm.system import environment
 
-TIMED = "any_float32.jsonl"
+FIRST, TRIED, SET = (f"any_float32{run}.jsonl" for run in ("", "_tried", "_set"))
 TF32_BITS = 11  # that TensorCores read of a number's 24
 SLOT = 64  # channels, after which sums are collected
 
@@ -57,7 +60,9 @@ def sides(case: Case, setting: Setting = HOPPER, numbers: str = "float32") -> Ma
     run, result = ours(layer, x, weights, setting, extras_of(layer, weights))
     y = result().reshape(c.pixels, c.oc)[places]
     want, most = exact(case, x, w, places)
-    terms = 2 * c.ic * c.taps
+    # TensorCores cut off what they add up: 16 products at once of three times as many numbers of
+    # float16, or 8 of tf32. Sums of 64 channels are added up behind that.
+    terms = max(64, c.ic * c.taps // 2)
     if numbers == "tf32":  # one number of a product is cut off, the other rounded
         most = most * (1 + 1.5 * 2.0 ** (24 - TF32_BITS + 1) / terms)
     compare("Y", y, want, most, terms=terms, sums="float32")
@@ -126,7 +131,7 @@ class Timed:
 
 
 @functools.cache
-def timed(device: str = "nvidia-h100-80gb-hbm3") -> tuple[Timed, ...]:
+def timed(device: str = "nvidia-h100-80gb-hbm3", run: str = FIRST) -> tuple[Timed, ...]:
     """The cases in float32 that were timed, in the order of the record.
 
     >>> [each.numbers for each in timed()].count("tf32")
@@ -134,15 +139,86 @@ def timed(device: str = "nvidia-h100-80gb-hbm3") -> tuple[Timed, ...]:
 
     Args:
         device: a folder under book/measurements.
+        run: `FIRST` or `SET`.
     """
-    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
-    lines = (environment.measurements() / device / TIMED).read_text().splitlines()[1:]
     found = []
-    for line in map(json.loads, lines):
+    for case, line in _lines(device, run):
         spread = {name: (low, high) for name, (low, high) in line["spread"].items()}
-        case, told = cases[line["title"]], (line["us"], spread, line["errors"], line["plan"])
+        told = (line["us"], spread, line["errors"], line["plan"])
         found.append(Timed(case, line["numbers"], *told))
     return tuple(found)
+
+
+def _lines(device: str, run: str) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """Of a record: cases, and what is told of each."""
+    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
+    lines = (environment.measurements() / device / run).read_text().splitlines()[1:]
+    for line in map(json.loads, lines):
+        yield cases[line["title"]], line
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A plan of a case that was timed: its time in µs, and whether the planner had picked it."""
+
+    case: Case
+    plan: Plan
+    us: float
+    picked: bool
+
+
+@functools.cache
+def tried(device: str = "nvidia-h100-80gb-hbm3", numbers: str = "float32") -> tuple[Tried, ...]:
+    """The plans that were timed, several a case.
+
+    >>> len(tried()), sum(each.picked for each in tried())
+    (235, 47)
+
+    Args:
+        device: a folder under book/measurements.
+        numbers: 'float32' or 'tf32'.
+    """
+    return tuple(
+        Tried(case, plan_of(name, case, numbers, line["way"]), us, name == line["plan"])
+        for case, line in _lines(device, TRIED)
+        if line["numbers"] == numbers
+        for name, us in line["us"].items()
+        if name != LIBRARY
+    )
+
+
+NAME = re.compile(
+    r"(?P<swapped>sw )?(?P<consumers>\d)x(?P<per>\d)x(?P<columns>\d+) d(?P<depth>\d+) "
+    r"s(?P<splits>\d+)\+(?P<full>\d+) st(?P<stages>\d+) g(?P<group>\d+) c(?P<cluster>\d) "
+    r"A(?P<abreast>\d) D(?P<distributed>\d) P(?P<pingpong>\d) b(?P<blocks_per_sm>\d) Q(?P<parts>\d)"
+)
+
+
+def plan_of(name: str, case: Case, numbers: str, way: str = "whole", sms: int = 132) -> Plan:
+    """The plan of a name in the records.
+
+    >>> case = sets.layers()[1]
+    >>> plan_of("1x1x64 d64 s1+0 st7 g1 c1 A1 D0 P0 b1 Q1", case, "float32").columns
+    64
+
+    Args:
+        name: such as that above.
+        case: what is computed.
+        numbers: 'float32' or 'tf32'.
+        way: of the layer, as in the records.
+        sms: of the GPU.
+
+    Raises:
+        ValueError: the name is none of these.
+    """
+    match = NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"name is {name!r}; expected one such as in {TRIED}")
+    fields: dict[str, Any] = {k: int(v) for k, v in match.groupdict().items() if k != "swapped"}
+    fields |= {key: bool(fields[key]) for key in ("distributed", "pingpong")}
+    layer = any_layer(case.conv, way=way, sms=sms, numbers=numbers)
+    assert isinstance(layer.plan, Plan)
+    return replace(layer.plan, swapped=bool(match["swapped"]), **fields)
 
 
 def computed(

@@ -221,10 +221,10 @@ class _Run:
 
     def _begin_session(self, worker: Worker, candidate: _Candidate) -> None:
         candidate.step, candidate.at = "wait", ""
-        what = (self.address, self.limits, self.clock, str(self._path(candidate)))
         limit = 2 * self.limits.wait + GRACE
-        what = (*what, candidate.params, self.task, candidate.alone)
-        worker.begin(candidate, limit, jobs.measure, *what)
+        where = (self.address, self.limits, self.clock)
+        what = (str(self._path(candidate)), candidate.params, self.task, candidate.alone)
+        worker.begin(candidate, limit, jobs.measure, *where, *what)
 
     def _built(self, worker: Worker, candidate: _Candidate, message: Message) -> None:
         match message:
