@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm.script import tirx as T
 
+from d2ltvm.hopper.any_mainloop import hand_back
 from d2ltvm.hopper.float32 import power_of_two
 from d2ltvm.layouts.warpgroups import TF32
 
@@ -158,3 +159,27 @@ def collect_split(total, acc, back, scales, turn, consumer, thread, plan):
         back[h] = scales[consumer, turn, thread % 128 // 32 * 16 + thread % 32 // 4 + h * 8]
     for j in T.unroll(plan.columns // 2):
         T.ptx["fma.rn.f32"](total[j], acc[j], back[j % 4 // 2], total[j])
+
+
+# From hopper/any_float32.
+@T.inline
+def split_rounds(
+    acc, total, back, kept, pair, numbers, bits, scales, matrices, ring, slot, work,
+    thread, consumer, rank, plan,
+):  # fmt: skip
+    """The rounds of a tile. A slot is split while the products of the one before last."""
+    for j in T.unroll(plan.columns // 2):
+        total[j] = T.float32(0)
+    ring.full.wait(slot.stage, slot.phase)
+    split_slot(numbers, bits, scales, kept, pair, slot.stage, 0, consumer, thread, plan)
+    for r in T.serial(work.end - work.first):
+        multiply_split(acc, matrices, slot.stage, plan)
+        last: T.let[T.int32] = slot.stage
+        slot.advance()
+        if r + 1 < work.end - work.first:
+            ring.full.wait(slot.stage, slot.phase)
+            turn: T.let[T.int32] = (r + 1) % 3
+            split_slot(numbers, bits, scales, kept, pair, slot.stage, turn, consumer, thread, plan)
+        T.ptx.wgmma.wait_group.sync.aligned(0)
+        hand_back(ring, thread, last, rank, plan)
+        collect_split(total, acc, back, scales, r % 3, consumer, thread, plan)

@@ -4,7 +4,7 @@ Everything here is right under emulation, and was on an H200: pixels in TMA's im
 swapped operands, matrices that are not transposed, sums that are cut, clusters that share weights
 or images or in which parts of a sum meet, consumers that take tiles in turns, scale, bias,
 residual, ReLU and float32 results, and results that are stored from registers. So are float32
-numbers, split or read as TF32, of which five layers and products ran on an H100.
+numbers, split or read as TF32, which ran on H100s.
 """
 
 from typing import Any
@@ -25,15 +25,12 @@ from d2ltvm.hopper.any_epilogue import (
 from d2ltvm.hopper.any_float32 import (
     GIVEN_UP,
     TAKEN,
-    collect_split,
-    multiply_split,
-    split_slot,
+    split_rounds,
     views_of,
 )
 from d2ltvm.hopper.any_mainloop import (
     Work,
     descriptors_of,
-    hand_back,
     locate,
     multiply_any,
     release_last_slot,
@@ -281,23 +278,10 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
                     multiplied.wait(1 - consumer, now ^ (1 - consumer))
                     now = now ^ 1
                 if pieces > 1:
-                    for j in T.unroll(plan.columns // 2):
-                        total[j] = T.float32(0)
-                    ring.full.wait(slot.stage, slot.phase)
-                    split_slot(*views, scales, kept, pair, slot.stage, 0, consumer, thread, plan)
-                    for r in T.serial(work.end - work.first):
-                        multiply_split(acc, matrices, slot.stage, plan)
-                        last = slot.stage
-                        slot.advance()
-                        if r + 1 < work.end - work.first:  # while the products last
-                            ring.full.wait(slot.stage, slot.phase)
-                            split_slot(
-                                *views, scales, kept, pair, slot.stage, (r + 1) % 3, consumer,
-                                thread, plan,
-                            )  # fmt: skip
-                        T.ptx.wgmma.wait_group.sync.aligned(0)
-                        hand_back(ring, thread, last, rank, plan)
-                        collect_split(total, acc, back, scales, r % 3, consumer, thread, plan)
+                    split_rounds(
+                        acc, total, back, kept, pair, *views, scales, matrices, ring, slot, work,
+                        thread, consumer, rank, plan,
+                    )  # fmt: skip
                 else:
                     for r in T.serial(work.end - work.first):
                         ring.full.wait(slot.stage, slot.phase)
