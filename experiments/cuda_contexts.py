@@ -2,7 +2,9 @@
 
     python experiments/cuda_contexts.py
 
-A session of a fleet is a process of its own, so that each candidate pays for this. Needs two GPUs.
+A session of a fleet is a process of its own, so that each candidate paid for this once. Then
+seconds until several processes, which begin at once, have opened the driver: with the GPUs in
+sight, as a fleet's builders did, and with none in sight. Needs two GPUs.
 """
 
 import ctypes
@@ -70,8 +72,44 @@ def beside(how, gpus, count):
         os.waitpid(child, 0)
 
 
+def opened(told, visible):
+    """Of a new process: open the driver, tell that it is done, and end."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    ctypes.CDLL("libcuda.so.1").cuInit(0)
+    os.write(told, b".")
+    os._exit(0)
+
+
+def together(how, visible, count, rounds=3):
+    """Seconds until the first, and the last, of so many processes has opened the driver."""
+    first, last = [], []
+    for _ in range(rounds):
+        reads, writes = os.pipe()
+        start, children = time.perf_counter(), []
+        for _ in range(count):
+            child = os.fork()
+            if child == 0:
+                opened(writes, visible)
+            children.append(child)
+        for k in range(count):
+            os.read(reads, 1)
+            (first if k == 0 else last if k == count - 1 else []).append(
+                time.perf_counter() - start
+            )
+        for child in children:
+            os.waitpid(child, 0)
+        os.close(reads)
+        os.close(writes)
+    seconds = {"first": statistics.median(first), "last": statistics.median(last or first)}
+    found = {name: round(value, 3) for name, value in seconds.items()}
+    print(json.dumps({"how": how, **found, "processes": count, "rounds": rounds}), flush=True)
+
+
 if __name__ == "__main__":
     show("alone", 0, 6)
     show("alone", 1, 6)
     beside("both", (0, 1), 8)
     beside("two on one", (0, 0), 8)
+    for count in (1, 8, 24):
+        together("open, two in sight", "0,1", count)
+        together("open, none in sight", "", count)

@@ -4,7 +4,9 @@
 
 Random schedules of a product are measured by a fleet of one server, by one of two, by two and by
 one again: first with a session for each candidate, and then with sessions that go on. A run with a
-candidate that fails says why, since such a rate means little.
+candidate that fails says why, since such a rate means little. With --only, the candidates of these
+numbers are measured, and not those that are found to compile soon; with --copies, each several
+times, under different ids.
 """
 
 import argparse
@@ -16,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 from unittest import mock
+
+import tvm
 
 from d2ltvm import fleet
 from d2ltvm.fleet import measuring
@@ -91,9 +95,20 @@ def quick(found, work, kind):
     }
 
 
+def copies(found, count):
+    """Each candidate so many times, as candidates of their own."""
+    return {
+        f"{name}, {k}": tvm.IRModule({"main": mod["main"].with_attr("copy", k)})
+        for k in range(count)
+        for name, mod in found.items()
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=96)
+    parser.add_argument("--only", type=int, nargs="+", help="numbers of candidates")
+    parser.add_argument("--copies", type=int, default=1)
     parser.add_argument("--kind", default="cuda", choices=["cuda", "llvm"])
     parser.add_argument("--servers", type=int, nargs="+", default=[1, 2, 2, 1])
     parser.add_argument("--sessions", nargs="+", default=["alone", "kept"])
@@ -101,7 +116,11 @@ def main():
     options = parser.parse_args()
     work = workload("matmul", 1024 if options.kind == "cuda" else 128)
     found, rows = candidates(work, options.kind, options.count), []
-    found = quick(found, work, options.kind)
+    if options.only:
+        found = {f"candidate {k}": found[f"candidate {k}"] for k in options.only}
+    else:
+        found = quick(found, work, options.kind)
+    found = copies(found, options.copies)
     for how in options.sessions:
         for servers in options.servers:
             seconds, why = run(found, work, options.kind, servers, how)
@@ -109,6 +128,8 @@ def main():
             rows.append({**told, "a minute": 60 * len(found) / seconds, "failed": why})
             print(rows[-1], flush=True)
             Path(options.to).write_text(json.dumps(rows, indent=1) + "\n")
+        if {1, 2} - set(options.servers):
+            continue
         one, two = (
             statistics.median(
                 row["a minute"] for row in rows if (row["sessions"], row["servers"]) == (how, many)
