@@ -109,8 +109,8 @@ def draw_requests(
     if (last := max(x for x, lane in lanes if lane is not None)) >= words:
         raise ValueError(f"words is {words}; expected more than {last}, a word that is asked for")
     wide = 7 if words == 32 else 5.4
-    high = wide / words * (sum(map(len, grids.values())) + len(numbered)) + 0.75 * len(grids)
-    heights = [len(grid) + 1 + (title in numbered) for title, grid in grids.items()]
+    high = wide / words * (sum(map(len, grids.values())) + len(numbered)) + 0.45 * len(grids)
+    heights = [len(grid) + (title in numbered) for title, grid in grids.items()]
     with style.page((wide, high), len(grids), note=note, height_ratios=heights) as (_, all_axes):
         for axes, (title, grid) in zip(all_axes, grids.items(), strict=True):
             shared = requests[title].scope == "shared"
@@ -119,7 +119,7 @@ def draw_requests(
                 grid,
                 _shades(requests[title], shared, alike),
                 words,
-                size=6.5 if words > 16 else 8,
+                size=8.5,
             )
             if title in numbered:
                 _bank_numbers(axes, len(grid), requests[title])
