@@ -167,7 +167,7 @@ def split_rounds(
     acc, total, back, kept, pair, numbers, bits, scales, matrices, ring, slot, work,
     thread, consumer, rank, plan,
 ):  # fmt: skip
-    """The rounds of a tile. A slot is split while the products of the one before last."""
+    """The rounds of a tile. A slot is split while the products of the slot before it run."""
     for j in T.unroll(plan.columns // 2):
         total[j] = T.float32(0)
     ring.full.wait(slot.stage, slot.phase)

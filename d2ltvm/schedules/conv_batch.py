@@ -321,7 +321,7 @@ def spread(
     XF, KF = values
     for block, side, lanes in (
         (XF, "write", lambda i, j: layouts.lane_a(i, j)),
-        # Sixteen columns are two fragments.
+        # `mma.sync` takes eight columns: a fragment of sixteen has two halves.
         (KF, "write", lambda i, j: (j // 8, *layouts.lane_b(i, j))),
         (result, "read", lambda i, j: (j // 8, *layouts.lane_c(i, j))),
     ):
