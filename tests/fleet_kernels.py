@@ -41,9 +41,8 @@ def kernel(statement):
     return tvm.IRModule({"main": func})
 
 
-def slow(milliseconds=300, k=0):
-    """The right one, which sleeps at its first element."""
-    micro = 1000 * milliseconds + k
+def calls(function, argument):
+    """The right one, which calls a function of C at its first element."""
 
     @T.prim_func(s_tir=True)
     def func(
@@ -54,28 +53,20 @@ def slow(milliseconds=300, k=0):
             with T.sblock("C"):
                 v = T.axis.spatial(N, i)
                 if v == 0:
-                    T.evaluate(T.call_extern("int32", "usleep", micro))
+                    T.evaluate(T.call_extern("int32", function, argument))
                 C[v] = A[v] + B[v]
 
     return tvm.IRModule({"main": func})
+
+
+def slow(milliseconds=300, k=0):
+    """The right one, which sleeps at its first element."""
+    return calls("usleep", 1000 * milliseconds + k)
 
 
 def spoils():
     """The right one, which has the system end its process two seconds later."""
-
-    @T.prim_func(s_tir=True)
-    def func(
-        A: T.Buffer((N,), "float32"), B: T.Buffer((N,), "float32"), C: T.Buffer((N,), "float32")
-    ):
-        T.func_attr({"tirx.noalias": True})
-        for i in range(N):
-            with T.sblock("C"):
-                v = T.axis.spatial(N, i)
-                if v == 0:
-                    T.evaluate(T.call_extern("int32", "alarm", 2))
-                C[v] = A[v] + B[v]
-
-    return tvm.IRModule({"main": func})
+    return calls("alarm", 2)
 
 
 @T.prim_func(s_tir=True)
