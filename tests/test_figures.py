@@ -328,7 +328,7 @@ def test_a_window_is_drawn_with_its_numbers():
     assert drawn[:25] == [str(v) for v in np.pad(x, 1).ravel()]
     assert drawn[25:34] == [str(v) for v in w.ravel()]
     assert drawn[34:43] == [str(v) for v in wanted.ravel()]
-    assert drawn[43:] == ["×", "=", "image X", "kernel K", "result Y"]
+    assert drawn[43:] == ["∗", "=", "image X", "kernel K", "result Y"]
     frames = [p.get_bbox().bounds for p in axes.patches if not p.get_fill()]
     assert frames[0] == (1, 0, 3, 3) and frames[2][2:] == (1, 1)
 

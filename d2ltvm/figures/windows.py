@@ -53,7 +53,7 @@ def draw_window(
         left = len(padded) + k + 3
         _numbers(axes, result, (left, p if o < len(padded) else 0), RESULT, (row, column, 1))
         middle = row * s + k / 2
-        for place, sign in ((len(padded) + 0.75, "×"), (left - 0.75, "=")):
+        for place, sign in ((len(padded) + 0.75, "∗"), (left - 0.75, "=")):
             axes.text(place, middle, sign, ha="center", va="center", fontsize=15)
         for place, name, colour in (
             (p, "image X", IMAGE),

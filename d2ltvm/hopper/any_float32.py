@@ -179,7 +179,10 @@ def split_rounds(
         if r + 1 < work.end - work.first:
             ring.full.wait(slot.stage, slot.phase)
             turn: T.let[T.int32] = (r + 1) % 3
-            split_slot(numbers, bits, scales, kept, pair, slot.stage, turn, consumer, thread, plan)
+            split_slot(
+                numbers, bits, scales, kept, pair, slot.stage, turn,
+                consumer, thread, plan,
+            )  # fmt: skip
         T.ptx.wgmma.wait_group.sync.aligned(0)
         hand_back(ring, thread, last, rank, plan)
         collect_split(total, acc, back, scales, r % 3, consumer, thread, plan)

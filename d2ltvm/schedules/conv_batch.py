@@ -60,8 +60,8 @@ def hwcn_blocks(
         sch.compute_at(copy, rkw)
         channel, element = sch.get_loops(copy)[-2:]
         ty, _ = sch.split(channel, [threads, None])
-        tx, _, vector = sch.split(element, [threads, None, 4])
-        sch.reorder(ty, tx, _)
+        tx, step, vector = sch.split(element, [threads, None, 4])
+        sch.reorder(ty, tx, step)
         bind_thread(sch, (ty, tx), ("threadIdx.y", "threadIdx.x"))
         sch.vectorize(vector)
     sch.decompose_reduction(sums, rounds)
