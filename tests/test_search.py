@@ -134,6 +134,23 @@ def test_what_is_counted_is_the_analysers_traffic():
     assert found.shared_requests == expected
 
 
+def test_the_books_sketch_begins_with_the_books_kernel():
+    work = workload("matmul", 256)
+    found = space(work, "cuda", book_space("matmul"))
+    trace = found.sketches[0].trace
+    inst, _ = decided(trace)[-1]
+    less = trace.with_decision(inst, 7, remove_postproc=True)  # as far as TVM's rules unroll
+    hand, ours, shorter = (
+        [(t.kind, t.scope, t.width, t.requests) for t in d2ltvm.traffic(sch, "sm_90")]
+        for sch in (
+            work.by_hand("cuda")["virtual threads"](),
+            found.finished(trace),
+            found.finished(less),
+        )
+    )
+    assert sorted(ours) == sorted(hand) != sorted(shorter)
+
+
 def test_unrolling_changes_nothing_that_is_counted():
     found = space(workload("matmul", 256), "cuda", book_space("matmul"))
     trace = found.sketches[0].trace
