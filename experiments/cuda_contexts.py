@@ -91,16 +91,17 @@ def together(how, visible, count, rounds=3):
             if child == 0:
                 opened(writes, visible)
             children.append(child)
-        for k in range(count):
+        took = []
+        for _ in range(count):
             os.read(reads, 1)
-            (first if k == 0 else last if k == count - 1 else []).append(
-                time.perf_counter() - start
-            )
+            took.append(time.perf_counter() - start)
+        first.append(took[0])
+        last.append(took[-1])
         for child in children:
             os.waitpid(child, 0)
         os.close(reads)
         os.close(writes)
-    seconds = {"first": statistics.median(first), "last": statistics.median(last or first)}
+    seconds = {"first": statistics.median(first), "last": statistics.median(last)}
     found = {name: round(value, 3) for name, value in seconds.items()}
     print(json.dumps({"how": how, **found, "processes": count, "rounds": rounds}), flush=True)
 

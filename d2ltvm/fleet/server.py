@@ -143,8 +143,8 @@ class _Limit:
         """From now on so many seconds are left; 0 is no limit."""
         if self.timer is not None:
             self.timer.cancel()
-        self.timer = threading.Timer(seconds, os._exit, (LEFT_BEHIND,)) if seconds else None
-        if self.timer is not None:
+        if seconds:
+            self.timer = threading.Timer(seconds, os._exit, (LEFT_BEHIND,))
             self.timer.daemon = True
             self.timer.start()
 

@@ -105,8 +105,8 @@ def _gpu(
         rank = len(sch.get(tile).writes[0].region)
         sch.fuse(*sch.get_loops(tile)[-rank:])
         sch.annotate(tile, "meta_schedule.cooperative_fetch", _one_of(sch, LANES, 1))
-    steps_at_most = _one_of(sch, (*UNROLL, unroll) if unroll not in UNROLL else UNROLL, unroll)
-    sch.annotate(sch.get_sblock("root"), "meta_schedule.unroll_explicit", steps_at_most)
+    statements = _one_of(sch, sorted({*UNROLL, unroll}), unroll)
+    sch.annotate(sch.get_sblock("root"), "meta_schedule.unroll_explicit", statements)
     return sch
 
 
