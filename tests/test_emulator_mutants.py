@@ -353,24 +353,19 @@ OWN = {  # of one kernel each
         ),
     },
     "cut": {
-        "parts are not published": (m.without("func_call", 0), "missing: publish_part by each"),
-        "one thread publishes": (
-            m.under("func_call", 0, m.first_thread),
-            "missing: publish_part by each",
-        ),
-        "no sync behind what is published": (
+        "no sync before parts are counted": (
             m.without("warpgroup_sync", 0),
             "parts are counted; missing: a barrier between them",
         ),
         "parts are not waited for": (
-            m.without("func_call", 1),
+            m.without("func_call", 0),
             "reads parts of other blocks; missing: await_parts",
         ),
         "no sync behind the wait for parts": (
             m.without("warpgroup_sync", 1),
             "reads parts of other blocks; missing: a barrier between them",
         ),
-        "nobody leaves": (m.without("func_call", 2), "leaves its counters of parts at"),
+        "nobody leaves": (m.without("func_call", 1), "leaves its counters of parts at"),
     },
     "cluster": {
         "no sync of the cluster behind the barriers": (

@@ -15,7 +15,7 @@ from d2ltvm.system import files
 # By chip: its folder, and its runs. A case is looked up in the last one that has it.
 RUNS = {
     "H200": ("nvidia-h200", (timed_plans.LAST, timed_plans.AGAIN)),
-    "H100": ("nvidia-h100-80gb-hbm3", (timed_plans.ORDER,)),
+    "H100": ("nvidia-h100-80gb-hbm3", (timed_plans.ORDER, timed_plans.PARTS, timed_plans.FINAL)),
 }
 
 

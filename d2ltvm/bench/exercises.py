@@ -46,6 +46,12 @@ def _asked(condition: Callable[[], bool | np.bool_]) -> bool | np.bool_:
     """Whether a condition holds; what the package says to a mistake, in one line, is a no."""
     try:
         return condition()
-    except (ValueError, MissingError, WrongResultError, SynchronizationError) as error:
+    except (
+        ValueError,
+        NotImplementedError,
+        MissingError,
+        WrongResultError,
+        SynchronizationError,
+    ) as error:
         print((str(error).splitlines() or [type(error).__name__])[0])
         return False

@@ -33,13 +33,14 @@ def by_case(timed: Iterable[TimedPlan]) -> dict[str, list[TimedPlan]]:
 
 
 def picks(timed: Iterable[TimedPlan]) -> list[TimedPlan]:
-    """Of each case that was timed, the kernel that the model thinks fastest.
+    """Of each case, the kernel that the model thinks fastest, of those timed that are `offered`.
 
     >>> from d2ltvm.bench.timed_plans import timed_plans
     >>> len(picks(timed_plans()))
     245
     """
-    return [min(found, key=lambda each: each.estimate) for found in by_case(timed).values()]
+    offered = by_case(each for each in timed if each.offered)
+    return [min(found, key=lambda each: each.estimate) for found in offered.values()]
 
 
 @dataclass(frozen=True)

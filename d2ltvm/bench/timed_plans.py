@@ -8,8 +8,14 @@ planner's pick: both are of 2026-11-24. Of 2026-11-25 there are three more of an
 picks among few widths of tiles and among all; `ORDER`, kernels that differ in the order of their
 tiles alone; and `CHOSEN`, the planner's pick then, and the fastest plan of the runs before.
 
-The constants of `hopper.any_costs` were fitted to all that ran on a chip before `CHOSEN`, but for
-the cases of `sets.unseen`, and for kernels whose tiles are not in the order of `any_plan.group_of`.
+On 2026-11-27 the kernels changed: sums are exchanged in another way, and a tile is found more
+quickly. Four runs of an H100 have the kernels as they are since then: `PARTS`, plans whose sums are
+cut, and others; `STREAM`, kernels beside such as stream-K makes; `REPLACED`, what a planner chose
+for 16 cases; and `FINAL`, today's planner's picks, and the fastest plans of the runs before.
+
+The constants of `hopper.any_costs` were fitted to what ran on a chip, but for the cases of
+`sets.unseen`, and for kernels whose tiles are not in the order of `any_plan.group_of`; of `FINAL`,
+to all but the cases of `REPLACED`.
 """
 
 import functools
@@ -33,6 +39,10 @@ SUSTAINED = "any_shape_sustained.jsonl"
 WIDE, AGAIN = "any_shape_wide.jsonl", "any_shape_again.jsonl"  # of `hopper.many_plans`
 # On an H100 alone:
 WIDTHS, ORDER, CHOSEN = (f"any_shape_{run}.jsonl" for run in ("widths", "order", "chosen"))
+PARTS, STREAM, REPLACED, FINAL = (
+    f"any_shape_{run}.jsonl" for run in ("parts", "stream", "replaced", "final")
+)
+EXCHANGE = "any_shape_exchange.jsonl"
 BOXED = "old"  # the name of conv_nhwc in the file
 NAME = re.compile(
     r"(?P<swapped>sw )?(?P<consumers>\d)x(?P<per>\d)x(?P<columns>\d+) d(?P<depth>\d+) "
@@ -76,6 +86,11 @@ class TimedPlan:
         """Whether it is of a case that the constants were not fitted to."""
         return self.case.title in _titles()
 
+    @property
+    def offered(self) -> bool:
+        """Whether the planner looks at such a kernel: see `any_model.ALIGNED`."""
+        return isinstance(self.plan, Plan) or self.case.conv.ic % any_model.ALIGNED == 0
+
 
 @functools.cache
 def _titles() -> frozenset[str]:
@@ -91,8 +106,8 @@ def timed_plans(file: str = LAST, device: str = "nvidia-h200") -> tuple[TimedPla
     245
 
     Args:
-        file: `FIRST`, `BETWEEN`, `LAST`, `WIDE`, `AGAIN`; or `WIDTHS`, `ORDER`, `CHOSEN`. An H100
-            has all but the first two, and an H200 the first five.
+        file: `FIRST`, `BETWEEN`, `LAST`, `WIDE`, `AGAIN`; or of an H100 `WIDTHS`, `ORDER`,
+            `CHOSEN`, `PARTS`, `STREAM`, `REPLACED`, `FINAL`. An H100 does not have the first two.
         device: a folder under book/measurements.
     """
     found, chip = [], fitted(device)
@@ -124,16 +139,16 @@ class Picked:
 
 
 @functools.cache
-def picked(file: str = CHOSEN, device: str = "nvidia-h100-80gb-hbm3") -> tuple[Picked, ...]:
+def picked(file: str = FINAL, device: str = "nvidia-h100-80gb-hbm3") -> tuple[Picked, ...]:
     """The picks of a run.
 
     >>> sorted(picked()[0].us)
     ['known', 'model']
 
     Args:
-        file: `CHOSEN`, with the picks of today's planner by its 'model', and the fastest plans that
-            were 'known'; or `WIDTHS`, with those of 'before', with an H100's own 'constants', with
-            these and all 'widths', and two more.
+        file: `FINAL`, with the picks of today's planner by its 'model', and the fastest plans that
+            were 'known'; `CHOSEN`, the same of the planner of 2026-11-25; or `WIDTHS`, with those
+            of 'before', with an H100's own 'constants', with these and all 'widths', and two more.
         device: a folder under book/measurements.
     """
     found = []
@@ -158,6 +173,75 @@ def ratios_by_clock(layers: bool, device: str = "nvidia-h200") -> dict[str, list
     return {
         clock: [case[clock]["library"] / case[clock]["TVM"] for case in cases] for clock in clocks
     }
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A case by stream-K, which shares out the rounds of the last tiles evenly over all blocks.
+
+    Attributes:
+        case: what is computed.
+        tiles: of the kernel by stream-K.
+        at_once: blocks that run at once.
+        us: its time in µs.
+        whole: the time of the fastest of one or two other kernels, in the same rounds.
+    """
+
+    case: Case
+    tiles: int
+    at_once: int
+    us: float
+    whole: float
+
+
+@functools.cache
+def streamed(device: str = "nvidia-h100-80gb-hbm3") -> tuple[Streamed, ...]:
+    """The kernels by stream-K, of `STREAM`, the fastest of up to three a case.
+
+    >>> len(streamed())
+    78
+    """
+    return tuple(
+        Streamed(case, told["tiles"], told["at_once"], told["us"], line["whole"]["us"])
+        for case, line in _told(STREAM, device)
+        for told in (line["streamed"],)
+    )
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A kernel as it was before 2026-11-27, and with single changes.
+
+    Attributes:
+        case: what is computed.
+        run: 'first' or 'second'.
+        parts: that its sums are cut into; 1 if they are not.
+        in_cluster: whether parts meet in a cluster.
+        us: times in µs: 'before', and by what was changed.
+    """
+
+    case: Case
+    run: str
+    parts: int
+    in_cluster: bool
+    us: dict[str, float]
+
+
+@functools.cache
+def changed(device: str = "nvidia-h100-80gb-hbm3") -> tuple[Changed, ...]:
+    """The kernels of `EXCHANGE`.
+
+    >>> sorted({name for each in changed() for name in each.us})[:3]
+    ['before', 'both', 'both, constant divisor']
+    """
+    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
+    return tuple(
+        Changed(
+            cases[line["title"]], line["run"], line["parts"], line["in_cluster"],
+            {name: us for name, us in line["us"].items() if name != "library"},
+        )
+        for line in _lines(EXCHANGE, device)[1:]
+    )  # fmt: skip
 
 
 def clusters(device: str = "nvidia-h200") -> dict[int, int]:

@@ -26,6 +26,9 @@ class Costs:
         launch: before the first product of a kernel, and behind the last.
         product: of the cycles that TensorCores need for a product.
         operands: of those in which shared memory gives its operands.
+        turned: of these, for rows of a matrix whose channels do not lie one behind the other.
+        written: of a line of 128 bytes that shared memory takes, when it gives no operands.
+        crossbar: bytes a cycle that all SMs together get from L2.
         solo: the same again, of one warpgroup without another one beside it.
         line: of a line of 128 bytes that TMA brings.
         pixel: of images, in its im2col mode or as a box.
@@ -53,6 +56,9 @@ class Costs:
     launch: float
     product: float
     operands: float
+    turned: float
+    written: float
+    crossbar: float
     solo: float
     line: float
     pixel: float
@@ -77,58 +83,64 @@ class Costs:
 
 COSTS = {
     "H200": Costs(
-        memory=4.52e12,
-        memory_of_sm=36.3e9,
-        kept=32.5e6,
-        from_l2=9.17e12,
-        mix=0.673,
-        mix_of_four=0.648,
-        launch=2920.0,
-        product=1.23,
-        operands=1.59,
-        solo=1.12,
-        line=0.866,
-        pixel=2.68,
+        memory=4.39e12,
+        memory_of_sm=36e9,
+        kept=32.4e6,
+        from_l2=9.38e12,
+        mix=0.654,
+        mix_of_four=0.687,
+        launch=3110.0,
+        product=1.17,
+        operands=1.04,
+        turned=1.16,
+        written=0.529,
+        crossbar=14700.0,
+        solo=1.17,
+        line=0.405,
+        pixel=2.6,
         window=4.69,
-        half=0.671,
-        odd=4.18,
-        turn=8.09,
-        turn_in_pair=57.1,
-        turn_alone=47.3,
-        epilogue=3.28,
-        epilogue_fixed=52.3,
-        exchange=3080.0,
-        partial=47.9,
-        meeting=452.0,
-        meeting_partial=18.7,
-        beside=1.16,
+        half=0.699,
+        odd=8.65,
+        turn=4.1,
+        turn_in_pair=51.4,
+        turn_alone=29.1,
+        epilogue=1.58,
+        epilogue_fixed=24.2,
+        exchange=2380.0,
+        partial=35.9,
+        meeting=375.0,
+        meeting_partial=17.7,
+        beside=1.13,
     ),
     "H100": Costs(
-        memory=2.72e12,
-        memory_of_sm=25.0e9,
-        kept=29.1e6,
-        from_l2=6.54e12,
-        mix=0.399,
-        mix_of_four=0.946,
-        launch=2840.0,
-        product=1.15,
-        operands=1.19,
-        solo=1.11,
-        line=1.32,
-        pixel=3.03,
+        memory=2.5e12,
+        memory_of_sm=20.5e9,
+        kept=33.9e6,
+        from_l2=6.79e12,
+        mix=0.258,
+        mix_of_four=1.27,
+        launch=2470.0,
+        product=1.16,
+        operands=0.635,
+        turned=1.76,
+        written=1.01,
+        crossbar=9540.0,
+        solo=1.01,
+        line=0.494,
+        pixel=3.44,
         window=4.69,
-        half=0.65,
-        odd=3.57,
-        turn=68.9,
-        turn_in_pair=69.0,
-        turn_alone=32.0,
-        epilogue=6.27,
-        epilogue_fixed=81.9,
-        exchange=2300.0,
-        partial=16.3,
-        meeting=1980.0,
-        meeting_partial=23.6,
-        beside=1.22,
+        half=0.639,
+        odd=9.29,
+        turn=37.4,
+        turn_in_pair=41.5,
+        turn_alone=13.0,
+        epilogue=5.72,
+        epilogue_fixed=23.1,
+        exchange=1980.0,
+        partial=12.6,
+        meeting=2610.0,
+        meeting_partial=12.1,
+        beside=1.15,
     ),
 }
 

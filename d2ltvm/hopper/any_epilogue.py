@@ -10,15 +10,21 @@ STORE = "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group"
 
 # Parts of a tile are computed by several blocks, which run at the same time. All wait until all
 # have written their sums. The counter goes to twice the parts, and is zero again behind that.
+# One thread counts for its warpgroup, behind a sync: its fence publishes what all of it have
+# written, since PTX's causality order goes on from the sync to the fence, and whoever acquires
+# the counter has it. CUTLASS does so, too (`cutlass::Barrier::arrive_inc` and `wait_eq`).
 PARTS = """
 #ifndef PARTS_DONE
 #define PARTS_DONE
 __device__ unsigned int parts_done[MANY];
-__device__ int publish_part() { __threadfence(); return 0; }
 __device__ int await_parts(int tile, int parts) {
-  atomicInc(&parts_done[tile], 2 * parts - 1);
-  while (*(volatile unsigned int*)&parts_done[tile] < parts);
+  unsigned int done;
   __threadfence();
+  atomicInc(&parts_done[tile], 2 * parts - 1);
+  do {
+    asm volatile("ld.acquire.gpu.u32 %0, [%1];"
+                 : "=r"(done) : "l"(&parts_done[tile]) : "memory");
+  } while (done < parts);
   return 0;
 }
 __device__ int leave_parts(int tile, int parts) {
@@ -131,15 +137,32 @@ def to_shared(acc, pair, halves, values, tile, place, work, consumer, thread, m,
 
 
 @T.inline
+def keep_own(acc, s, plan):
+    """Move the sums of the s-th share of the columns to where a part adds up its own share."""
+    for i in T.unroll(plan.span * 4):
+        if s * plan.span * 4 + i < plan.groups * 4:
+            acc[i] = acc[s * plan.span * 4 + i]
+
+
+@T.inline
 def exchange_parts(acc, four, P, work, consumer, thread, plan):
-    """Write the sums of a part; wait for the others; add up all parts of some of the columns."""
-    for g in T.unroll(plan.groups):
-        for v in T.unroll(4):
-            four[v] = acc[g * 4 + v]
-        for v in T.vectorized(4):
-            P[work.cut * plan.splits + work.part, consumer, g, thread % 128, v] = four[v]
+    """Write the sums of a part; wait for the others; add up all parts of a share of the columns.
+
+    Each part adds up a share of its own. Its sums of that share stay in registers.
+    """
+    slot: T.let[T.int32] = work.cut * plan.splits
+    for s in T.unroll(plan.splits):
+        if s == work.part:
+            keep_own(acc, s, plan)
+        else:
+            for i in T.unroll(plan.span):
+                g: T.let[T.int32] = s * plan.span + i
+                if g < plan.groups:
+                    for v in T.unroll(4):
+                        four[v] = acc[g * 4 + v]
+                    for v in T.vectorized(4):
+                        P[slot + work.part, consumer, g, thread % 128, v] = four[v]
     source = T.meta_var(PARTS.replace("MANY", str(plan.cut * plan.team * plan.consumers)))
-    T.evaluate(T.cuda.func_call("publish_part", source_code=source, return_type="int32"))
     T.cuda.warpgroup_sync(consumer + 1)
     if thread % 128 == 0:
         T.evaluate(
@@ -149,16 +172,13 @@ def exchange_parts(acc, four, P, work, consumer, thread, plan):
             )
         )  # fmt: skip
     T.cuda.warpgroup_sync(consumer + 1)
-    for i in T.unroll(plan.span * 4):
-        acc[i] = T.float32(0)
-    for s in T.unroll(plan.splits):
+    for j in T.unroll(plan.splits - 1):
+        other: T.let[T.int32] = slot + (work.part + 1 + j) % plan.splits
         for i in T.unroll(plan.span):
-            if work.part * plan.span + i < plan.groups:
+            g: T.let[T.int32] = work.part * plan.span + i
+            if g < plan.groups:
                 for v in T.vectorized(4):
-                    four[v] = P[
-                        work.cut * plan.splits + s, consumer, work.part * plan.span + i,
-                        thread % 128, v,
-                    ]  # fmt: skip
+                    four[v] = P[other, consumer, g, thread % 128, v]
                 for v in T.unroll(4):
                     acc[i * 4 + v] = acc[i * 4 + v] + four[v]
     T.cuda.warpgroup_sync(consumer + 1)
@@ -173,25 +193,29 @@ def exchange_parts(acc, four, P, work, consumer, thread, plan):
 
 @T.inline
 def exchange_in_cluster(acc, four, sums, work, consumer, thread, plan):
-    """The same where a tile's parts are a cluster: the sums stay in the blocks' shared memory.
+    """The same where a tile's parts are a cluster: the sums wait in the blocks' shared memory.
 
     Behind a barrier of the cluster, which releases what was written before and acquires what is
-    read behind it, each block begins to read at its own sums, so that not all of them read one
-    block's memory at the same time. The producer comes to that barrier when it is done.
+    read behind it, each block begins to read at the next part's sums, so that not all of them read
+    one block's memory at the same time. The producer comes to that barrier when it is done.
     """
-    for g in T.unroll(plan.groups):
-        for v in T.unroll(4):
-            four[v] = acc[g * 4 + v]
-        for v in T.vectorized(4):
-            sums[consumer, g, thread % 128, v] = four[v]
+    for s in T.unroll(plan.splits):
+        if s == work.part:
+            keep_own(acc, s, plan)
+        else:
+            for i in T.unroll(plan.span):
+                g: T.let[T.int32] = s * plan.span + i
+                if g < plan.groups:
+                    for v in T.unroll(4):
+                        four[v] = acc[g * 4 + v]
+                    for v in T.vectorized(4):
+                        sums[consumer, g, thread % 128, v] = four[v]
     T.cuda.cluster_sync()
     place = T.alloc_local((1,), "uint32")
-    for i in T.unroll(plan.span * 4):
-        acc[i] = T.float32(0)
-    for s in T.unroll(plan.splits):
+    for j in T.unroll(plan.splits - 1):
         T.ptx["mapa.shared::cluster.u32"](
             place[0], T.cuda.cvta_generic_to_shared(sums.ptr_to([consumer, 0, 0, 0])),
-            T.Cast("uint32", (work.part + s) % plan.splits),
+            T.Cast("uint32", (work.part + 1 + j) % plan.splits),
         )  # fmt: skip
         for i in T.unroll(plan.span):
             g: T.let[T.int32] = work.part * plan.span + i

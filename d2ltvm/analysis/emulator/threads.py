@@ -20,7 +20,7 @@ from d2ltvm.analysis.emulator.shared import Copy, Ready, Shared, Turns
 THREADS = 128  # of a warpgroup
 IGNORED = ("setmaxnreg",)
 SAME = ("cvta_generic_to_shared", "reinterpret")  # another type for the same pointer
-PARTS = ("publish_part", "await_parts", "leave_parts")  # of a tile whose sums are cut
+PARTS = ("await_parts", "leave_parts")  # of a tile whose sums are cut
 
 Work = Callable[[], None]
 Buffer = int  # the hash of where it lies
@@ -227,9 +227,6 @@ class Threads(Block):
 
     def _parts(self, name: str, *arguments: Node) -> int:
         """Between blocks that compute parts of one tile."""
-        if name == "publish_part":
-            self.parts.publish(self._active())
-            return 0
         if self.active.sum() != 1:
             raise NotImplementedError(f"{name} in {self.active.sum()} threads")
         self._reach("the counter of parts")
@@ -237,6 +234,8 @@ class Threads(Block):
         shared, (lane,) = self.shared.parts, self._active()
         if name == "await_parts":
             self.parts.count(lane)
+        else:
+            self.parts.leave()
         shared.count(tile, parts)
         if name == "await_parts":
             self._wait(lambda: shared.done[tile] >= parts, f"the other parts of tile {tile}")
