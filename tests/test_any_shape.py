@@ -1,5 +1,7 @@
 """Convolutions of any shape, and products of any sizes, beside float64."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from on_hopper import RUN
@@ -14,7 +16,7 @@ from d2ltvm.compiler.verify import WrongResultError, compare
 from d2ltvm.hopper import any_costs, any_model, any_plan, any_shape, planner
 from d2ltvm.hopper.any_conv import Conv, bricks_of, product
 from d2ltvm.hopper.any_float32 import rounded_to_tf32
-from d2ltvm.hopper.any_layer import any_layer
+from d2ltvm.hopper.any_layer import any_layer, ways
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.any_shape import conv_any
 from d2ltvm.hopper.padding import padded
@@ -720,3 +722,53 @@ def test_neighbours_share_the_larger_operand():
     few = Plan(product(4096, 512, 4096), 132, columns=256)  # two tiles along channels
     assert any_plan.group_of(few) == 1
     assert any_plan.group_of(Plan(product(256, 4096, 64), 132, columns=128)) == 2
+
+
+@pytest.mark.parametrize("group", [1, 2, 5])
+def test_groups_of_tiles_that_are_alike_and_that_are_not(group):
+    """Five tiles below each other: groups of two leave one over."""
+    sizes = product(600, 136, 72)
+    check(d2ltvm.emulate, sizes, sms=3, columns=64, stages=2, group=group)
+
+
+@pytest.mark.parametrize("splits", [2, 3])
+def test_a_part_keeps_its_own_share(splits):
+    """Of a tile's sums in memory, the share that a part adds up itself is not written."""
+    plan = plan_any(SMALL, 8, columns=32, splits=splits)
+    x, w = np.ones((2, 9, 9, 64), "float16"), np.ones((9, 72, 64), "float16")
+    sums = np.full(plan.partials, np.nan, "float32")
+    y = np.full((2, 9, 9, 72), np.nan, "float16")
+    d2ltvm.emulate(conv_any(SMALL, plan=plan), x, w, sums, y)
+    for slot, written in enumerate(~np.isnan(sums).any((1, 3, 4))):
+        first = slot % splits * plan.span
+        kept = np.isin(np.arange(plan.groups), np.arange(first, first + plan.span))
+        np.testing.assert_array_equal(written, ~kept)
+
+
+def test_what_limits_a_round():
+    """Limits that are near each other add up; one that is far below does not count."""
+    assert any_model.near(100, 100) > 1.1 * any_model.near(100, 50) > 100
+    turned, plain = (
+        any_model.shared_cycles(Plan(product(4096, 4096, 4096), 132, True, transposed=transposed))
+        for transposed in (False, True)
+    )
+    ratio = any_costs.costs().turned
+    assert (turned > plain) == (ratio > 1)
+    plan = Plan(product(4096, 4096, 4096), 132, columns=128)
+    half = any_model.crossbar_cycles(replace(plan, cluster=2))
+    assert half == 0.75 * any_model.crossbar_cycles(plan)  # of 256 lines a block asks for 192
+
+
+def test_an_exchange_leaves_out_a_parts_own_share():
+    plan = Plan(SMALL, 8, columns=64, splits=2)
+    fixed = any_costs.costs().exchange
+    two, four = (
+        any_model.exchange_cycles(replace(plan, splits=splits)) - fixed for splits in (2, 4)
+    )
+    assert four == pytest.approx(1.5 * two)
+
+
+def test_boxes_of_unaligned_channels_are_offered_last():
+    found = ways(Conv(32, (56, 56), 144, 24), sms=132, known=False)
+    assert "boxes" in [layer.way for layer in found]
+    assert found[-1].way == "boxes"

@@ -11,7 +11,6 @@ a case, by which `any_model.SPLIT` was fitted, and `SET` the planner's picks sin
 import functools
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +32,7 @@ from d2ltvm.bench.set_bench import (
     some_places,
 )
 from d2ltvm.bench.sets import Case
+from d2ltvm.bench.timed_plans import plan_fields
 from d2ltvm.compiler.verify import compare
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_layer import Layer, any_layer
@@ -187,13 +187,6 @@ def tried(device: str = "nvidia-h100-80gb-hbm3", numbers: str = "float32") -> tu
     )
 
 
-NAME = re.compile(
-    r"(?P<swapped>sw )?(?P<consumers>\d)x(?P<per>\d)x(?P<columns>\d+) d(?P<depth>\d+) "
-    r"s(?P<splits>\d+)\+(?P<full>\d+) st(?P<stages>\d+) g(?P<group>\d+) c(?P<cluster>\d) "
-    r"A(?P<abreast>\d) D(?P<distributed>\d) P(?P<pingpong>\d) b(?P<blocks_per_sm>\d) Q(?P<parts>\d)"
-)
-
-
 def plan_of(name: str, case: Case, numbers: str, way: str = "whole", sms: int = 132) -> Plan:
     """The plan of a name in the records.
 
@@ -211,14 +204,12 @@ def plan_of(name: str, case: Case, numbers: str, way: str = "whole", sms: int = 
     Raises:
         ValueError: the name is none of these.
     """
-    match = NAME.fullmatch(name)
-    if match is None:
+    fields = plan_fields(name)
+    if fields is None:
         raise ValueError(f"name is {name!r}; expected one such as in {TRIED}")
-    fields: dict[str, Any] = {k: int(v) for k, v in match.groupdict().items() if k != "swapped"}
-    fields |= {key: bool(fields[key]) for key in ("distributed", "pingpong")}
     layer = any_layer(case.conv, way=way, sms=sms, numbers=numbers)
     assert isinstance(layer.plan, Plan)
-    return replace(layer.plan, swapped=bool(match["swapped"]), **fields)
+    return replace(layer.plan, **fields)
 
 
 def computed(

@@ -44,12 +44,45 @@ PARTS, STREAM, REPLACED, FINAL = (
 )
 EXCHANGE = "any_shape_exchange.jsonl"
 BOXED = "old"  # the name of conv_nhwc in the file
-NAME = re.compile(
-    r"(?P<swapped>sw )?(?P<consumers>\d)x(?P<per>\d)x(?P<columns>\d+) d(?P<depth>\d+) "
-    r"b(?P<blocks_per_sm>\d) s(?P<splits>\d+)\+(?P<full>\d+) st(?P<stages>\d+) g(?P<group>\d+) "
-    r"tiles\d+ r\d+ P(?P<pingpong>\d) m(?P<room>\d) l(?P<promotion>\d) w0 c(?P<cluster>\d) "
-    r"k(?P<bricks>[\d.]+) D(?P<distributed>\d)(?: A(?P<abreast>\d) Q(?P<parts>\d))?"
-)
+# A word of a plan's name: what it stands for. Words that follow from others are not read.
+WORDS = {
+    "d": "depth", "b": "blocks_per_sm", "st": "stages", "g": "group", "P": "pingpong", "m": "room",
+    "l": "promotion", "c": "cluster", "D": "distributed", "A": "abreast", "Q": "parts",
+}  # fmt: skip
+IGNORED = {"tiles", "r", "w"}  # w: none of these plans has windows
+WORD = re.compile(r"([A-Za-z]+)([\d.]+)")
+
+
+def plan_fields(name: str) -> dict[str, Any] | None:
+    """What a plan's name in the records says, as fields of `Plan`; None of what is no plan's name.
+
+    >>> found = plan_fields("sw 2x1x64 d64 b1 s4+132 st9 g8 c2 D0")
+    >>> found["columns"], found["splits"], found["full"], found["distributed"]
+    (64, 4, 132, False)
+    >>> plan_fields("library") is None
+    True
+    """
+    found: dict[str, Any] = {"swapped": name.startswith("sw ")}
+    tile, *words = name.removeprefix("sw ").split()
+    if not re.fullmatch(r"\d+x\d+x\d+", tile):
+        return None
+    found |= zip(("consumers", "per", "columns"), map(int, tile.split("x")), strict=True)
+    for word in words:
+        if parts := re.fullmatch(r"s(\d+)\+(\d+)", word):
+            found |= {"splits": int(parts[1]), "full": int(parts[2])}
+            continue
+        if not (match := WORD.fullmatch(word)):
+            return None
+        letters, value = match.groups()
+        if letters == "k":
+            n, y, x = map(int, value.split("."))
+            found["bricks"] = (n, y, x) if n else None
+        elif letters in WORDS:
+            field = WORDS[letters]
+            found[field] = bool(int(value)) if field in ("pingpong", "distributed") else int(value)
+        elif letters not in IGNORED:
+            return None
+    return found
 
 
 @dataclass(frozen=True)
@@ -272,15 +305,7 @@ def _plan(case: Case, name: str) -> Plan | ConvPlan | None:
     """The plan of a name in the file; None of the library."""
     if name == BOXED and case.transposed is None:
         return any_model.boxed(case.conv, SMS)
-    if not (found := NAME.fullmatch(name)):
+    fields = plan_fields(name)
+    if fields is None:
         return None
-    given = found.groupdict()
-    n, y, x = map(int, given.pop("bricks").split("."))
-    numbers: dict[str, Any] = {
-        kind: given.pop(kind) not in (None, "0") for kind in ("swapped", "pingpong", "distributed")
-    }
-    numbers |= {key: int(value) for key, value in given.items() if value}
-    return Plan(
-        case.conv, SMS, **numbers, bricks=(n, y, x) if n else None,
-        transposed=case.transposed is not False,
-    )  # fmt: skip
+    return Plan(case.conv, SMS, transposed=case.transposed is not False, **fields)
