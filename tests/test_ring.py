@@ -204,3 +204,16 @@ def test_copies_of_which_no_barrier_is_told():
     broken = changed(ring.stream_by_threads, (tells, "T.evaluate(0)"))
     with pytest.raises(NotImplementedError, match=r"cp\.async that no barrier is told of"):
         d2ltvm.emulate(broken(len(x), 32, 2, sms=1), x, poisoned(x, 32, sms=1))
+
+
+def test_copies_of_threads_that_do_not_arrive():
+    """A warp that arrives tells of its own copies, not of those of the three other warps."""
+    x = data(1000)
+    tells = """T.ptx["cp.async.mbarrier.arrive.noinc.shared.b64"](
+                        ring.full.ptr_to([slot.stage])
+                    )"""
+    one_warp = "if thread % 128 < 32:\n                        " + tells.replace("\n", "\n    ")
+    edits = (tells, one_warp), ("init_full=128", "init_full=32")
+    broken = changed(ring.stream_by_threads, *edits)
+    with pytest.raises((SynchronizationError, NotImplementedError)):
+        d2ltvm.emulate(broken(len(x), 32, 3, sms=2), x, poisoned(x, 32, sms=2))

@@ -8,6 +8,7 @@ from d2ltvm.analysis.emulator.arithmetic import Array, spread
 from d2ltvm.analysis.emulator.barriers import Barriers
 from d2ltvm.analysis.emulator.block import Node
 from d2ltvm.analysis.emulator.order import FENCED, NEVER, WORD
+from d2ltvm.analysis.emulator.shared import Copy
 from d2ltvm.analysis.emulator.threads import finish
 
 
@@ -91,17 +92,17 @@ class Copies(Barriers):
         there = each < many
         values = np.where(there, tensor[np.where(there, at + each, 0)], tensor.dtype.type(0))
         memory.view(np.uint8).reshape(len(memory), -1)[place + each] = 0xFF
-        self.begun_copies.append((memory, place + each, values))
+        lanes = np.flatnonzero(active)
+        self.begun_copies.append((lanes, (memory, place + each, values)))
         record = self.shared.order.new_record([0], NEVER)
         spots: Array = (place * memory.itemsize // WORD + np.arange(16 // WORD)).reshape(-1)
-        lane = np.repeat(np.flatnonzero(active), 16 // WORD)
+        lane = np.repeat(lanes, 16 // WORD)
         self.shared.shadow.written_by_cp_async(self.lanes, lane, spots, record)
-        self.copies.append(record)
+        self.copies.append((lanes, record))
 
     def _cp_async_mbarrier_arrive(self, pointer: Node, *words: Node) -> None:
         """When all that the active threads have begun is there, they arrive at a barrier."""
-        begun, records = self.begun_copies, self.copies
-        self.begun_copies, self.copies = [], []
+        begun, records = self._begun_by_active()
         barrier, many = self._barrier(pointer)[0], int(self.active.sum())
         order = self.shared.order
         known = self.lanes.tell(self._active())
@@ -114,6 +115,27 @@ class Copies(Barriers):
             self.shared.settle(barrier)
 
         self.shared.copies.append((begun, tell))
+
+    def _begun_by_active(self) -> tuple[list[Copy], list[int]]:
+        """What active threads have begun to copy, and records of copies of which all is told now.
+
+        What others have begun is still not told.
+        """
+        active, begun, records = self.active[:, 0], [], []
+        rest: list[tuple[Array, Copy]] = []
+        for lanes, (memory, places, values) in self.begun_copies:
+            told = active[lanes]
+            begun.append((memory, places[told], values[told]))
+            if not told.all():
+                rest.append((lanes[~told], (memory, places[~told], values[~told])))
+        untold: list[tuple[Array, int]] = []
+        for lanes, record in self.copies:
+            if active[lanes].all():
+                records.append(record)
+            else:
+                untold.append((lanes[~active[lanes]], record))
+        self.begun_copies, self.copies = rest, untold
+        return begun, records
 
     def _cp_async_wait_all(self, *words: Node) -> None:
         if self.begun_copies:
