@@ -338,7 +338,7 @@ def forget_the_summary(notebook):
 
 
 def forget_a_solution(notebook):
-    notebook.cells.remove(first_with(notebook, "hide-cell"))
+    notebook.cells.remove(first_with(notebook, "solution"))
 
 
 def change_the_first_cell(notebook):
