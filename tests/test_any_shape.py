@@ -428,13 +428,13 @@ def exchange_in_cluster_at_once(acc, four, sums, work, consumer, thread, plan):
     place = T.alloc_local((1,), "uint32")
     for g in T.unroll(plan.groups):
         for v in T.unroll(4):
-            sums[consumer, g, thread % 128, v] = acc[g * 4 + v]
+            sums[0, consumer, g, thread % 128, v] = acc[g * 4 + v]
     for v in T.unroll(4):
         acc[v] = T.float32(0)
     for s in T.unroll(plan.splits):
         T.ptx["mapa.shared::cluster.u32"](
             place[0],
-            T.cuda.cvta_generic_to_shared(sums.ptr_to([consumer, 0, 0, 0])),
+            T.cuda.cvta_generic_to_shared(sums.ptr_to([0, consumer, 0, 0, 0])),
             T.Cast("uint32", s),
         )
         T.ptx["ld.shared::cluster.v4.f32"](

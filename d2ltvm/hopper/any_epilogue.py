@@ -137,11 +137,24 @@ def to_shared(acc, pair, halves, values, tile, place, work, consumer, thread, m,
 
 
 @T.inline
-def keep_own(acc, s, plan):
-    """Move the sums of the s-th share of the columns to where a part adds up its own share."""
-    for i in T.unroll(plan.span * 4):
-        if s * plan.span * 4 + i < plan.groups * 4:
-            acc[i] = acc[s * plan.span * 4 + i]
+def give_shares(acc, four, sums, slot, work, consumer, thread, plan):
+    """Write a part's sums of the shares of columns that others add up, into a slot of `sums`.
+
+    Its sums of its own share stay in registers, and move to where it adds that up.
+    """
+    for s in T.unroll(plan.splits):
+        if s == work.part:
+            for i in T.unroll(plan.span * 4):
+                if s * plan.span * 4 + i < plan.groups * 4:
+                    acc[i] = acc[s * plan.span * 4 + i]
+        else:
+            for i in T.unroll(plan.span):
+                g: T.let[T.int32] = s * plan.span + i
+                if g < plan.groups:
+                    for v in T.unroll(4):
+                        four[v] = acc[g * 4 + v]
+                    for v in T.vectorized(4):
+                        sums[slot, consumer, g, thread % 128, v] = four[v]
 
 
 @T.inline
@@ -151,17 +164,7 @@ def exchange_parts(acc, four, P, work, consumer, thread, plan):
     Each part adds up a share of its own. Its sums of that share stay in registers.
     """
     slot: T.let[T.int32] = work.cut * plan.splits
-    for s in T.unroll(plan.splits):
-        if s == work.part:
-            keep_own(acc, s, plan)
-        else:
-            for i in T.unroll(plan.span):
-                g: T.let[T.int32] = s * plan.span + i
-                if g < plan.groups:
-                    for v in T.unroll(4):
-                        four[v] = acc[g * 4 + v]
-                    for v in T.vectorized(4):
-                        P[slot + work.part, consumer, g, thread % 128, v] = four[v]
+    give_shares(acc, four, P, slot + work.part, work, consumer, thread, plan)
     source = T.meta_var(PARTS.replace("MANY", str(plan.cut * plan.team * plan.consumers)))
     T.cuda.warpgroup_sync(consumer + 1)
     if thread % 128 == 0:
@@ -199,22 +202,12 @@ def exchange_in_cluster(acc, four, sums, work, consumer, thread, plan):
     read behind it, each block begins to read at the next part's sums, so that not all of them read
     one block's memory at the same time. The producer comes to that barrier when it is done.
     """
-    for s in T.unroll(plan.splits):
-        if s == work.part:
-            keep_own(acc, s, plan)
-        else:
-            for i in T.unroll(plan.span):
-                g: T.let[T.int32] = s * plan.span + i
-                if g < plan.groups:
-                    for v in T.unroll(4):
-                        four[v] = acc[g * 4 + v]
-                    for v in T.vectorized(4):
-                        sums[consumer, g, thread % 128, v] = four[v]
+    give_shares(acc, four, sums, 0, work, consumer, thread, plan)
     T.cuda.cluster_sync()
     place = T.alloc_local((1,), "uint32")
     for j in T.unroll(plan.splits - 1):
         T.ptx["mapa.shared::cluster.u32"](
-            place[0], T.cuda.cvta_generic_to_shared(sums.ptr_to([consumer, 0, 0, 0])),
+            place[0], T.cuda.cvta_generic_to_shared(sums.ptr_to([0, consumer, 0, 0, 0])),
             T.Cast("uint32", (work.part + 1 + j) % plan.splits),
         )  # fmt: skip
         for i in T.unroll(plan.span):

@@ -192,9 +192,9 @@ class Plan:
         return self.consumers * self.boxes * 64 * self.columns // self.parts * 2
 
     @property
-    def meeting(self) -> tuple[int, int, int, int]:
+    def meeting(self) -> tuple[int, int, int, int, int]:
         """The shape of the shared memory in which a part's sums wait for the cluster."""
-        return (self.consumers, self.groups if self.distributed else 0, 128, 4)
+        return (1, self.consumers, self.groups if self.distributed else 0, 128, 4)
 
     @property
     def values(self) -> tuple[int, int, int]:
