@@ -15,7 +15,6 @@ from d2ltvm.hopper.planning import ConvPlan, plan_conv
 SPLIT = {1: 670.0, 2: 1490.0}
 COLLECT = 1.0
 
-
 # Channels of which the rows of images begin at 128 bytes. Of others `conv_nhwc` takes 1.4 times
 # what the model says, by mean of 59 kernels of both chips (`bench.timed_plans`), and is not chosen.
 ALIGNED = 64
@@ -46,16 +45,10 @@ def _steps(plan: Plan) -> int:
 
 
 def crossbar_cycles(plan: Plan, of: Costs | None = None) -> float:
-    """Cycles in which all SMs together get a slot each from L2, or from each other's requests."""
+    """Cycles in which L2 gives all SMs together what they ask for a slot each."""
     lines = plan.pieces * (plan.pixels / plan.abreast + plan.channels / plan.cluster)
-    return (
-        min(plan.blocks, plan.sms)
-        * _beside(plan)
-        * lines
-        * plan.depth
-        * 2
-        / (of or costs()).crossbar
-    )
+    blocks = min(plan.blocks, plan.sms) * _beside(plan)
+    return blocks * lines * 2 * plan.depth / (of or costs()).crossbar
 
 
 def _beside(plan: Plan) -> int:
