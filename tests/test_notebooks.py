@@ -56,6 +56,8 @@ def captioned(notebook):
             figure, image = shown.get("figure", {}), shown.get("image", {})
             if not (figure.get("name") and figure.get("caption") and image.get("alt")):
                 yield f"no name, caption or alt text: {cell.source[:60]}"
+            if re.search(r"\]\(|\{(numref|cite|ref)\}", figure.get("caption", "")):
+                yield f"a link in a caption, which has too little contrast: {cell.source[:60]}"
 
 
 def ending(notebook):
@@ -328,6 +330,10 @@ def forget_the_alt_text(notebook):
     del picture(notebook).metadata["mystnb"]["image"]
 
 
+def link_in_a_caption(notebook):
+    picture(notebook).metadata["mystnb"]["figure"]["caption"] += " See {numref}`fig-steps`."
+
+
 def forget_the_caption(notebook):
     picture(notebook).metadata["mystnb"]["figure"]["caption"] = ""
 
@@ -436,6 +442,7 @@ def test_a_skeleton_comes_from_its_solution():
         (short, write_at_length),
         (captioned, forget_the_alt_text),
         (captioned, forget_the_caption),
+        (captioned, link_in_a_caption),
         (ending, forget_the_summary),
         (ending, forget_a_solution),
         (stamped, change_the_first_cell),
