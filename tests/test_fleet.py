@@ -72,10 +72,12 @@ def meanwhile(act):
 
     thread = threading.Thread(target=run)
     thread.start()
-    yield
-    thread.join()
-    if raised:
-        raise raised[0]
+    try:
+        yield
+    finally:
+        thread.join()
+        if raised:
+            raise raised[0]
 
 
 @pytest.fixture

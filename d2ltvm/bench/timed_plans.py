@@ -121,8 +121,8 @@ class TimedPlan:
 
     @property
     def offered(self) -> bool:
-        """Whether the planner looks at such a kernel: see `any_model.ALIGNED`."""
-        return isinstance(self.plan, Plan) or self.case.conv.ic % any_model.ALIGNED == 0
+        """Whether the planner looks at such a kernel: see `any_model.boxes_are_known`."""
+        return isinstance(self.plan, Plan) or any_model.boxes_are_known(self.case.conv)
 
 
 @functools.cache
@@ -267,10 +267,9 @@ def changed(device: str = "nvidia-h100-80gb-hbm3") -> tuple[Changed, ...]:
     >>> sorted({name for each in changed() for name in each.us})[:3]
     ['before', 'both', 'both, constant divisor']
     """
-    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
     return tuple(
         Changed(
-            cases[line["title"]], line["run"], line["parts"], line["in_cluster"],
+            _cases()[line["title"]], line["run"], line["parts"], line["in_cluster"],
             {name: us for name, us in line["us"].items() if name != "library"},
         )
         for line in _lines(EXCHANGE, device)[1:]
@@ -288,9 +287,15 @@ def clusters(device: str = "nvidia-h200") -> dict[int, int]:
     return {int(size): many for size, many in _lines(LAST, device)[0]["clusters"].items()}
 
 
+@functools.cache
+def _cases() -> dict[str, Case]:
+    """Those of all sets, by title."""
+    return {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
+
+
 def _told(file: str, device: str) -> Iterator[tuple[Case, dict[str, Any]]]:
     """Cases whose tensors were not copied, each with its line."""
-    cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
+    cases = _cases()
     for told in _lines(file, device)[1:]:
         if told["title"] in cases and not told["copied"]:
             yield cases[told["title"]], told

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from d2ltvm.hopper.any_conv import Conv, beside, windows
 from d2ltvm.hopper.any_costs import costs
 from d2ltvm.hopper.any_float32 import factors_of, rounded_to_tf32, split_weights
-from d2ltvm.hopper.any_model import ALIGNED, boxed, estimate, estimate_boxed
+from d2ltvm.hopper.any_model import boxed, boxes_are_known, estimate, estimate_boxed
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.any_shape import conv_any
 from d2ltvm.hopper.fastest import fastest_known
@@ -247,8 +247,7 @@ def ways(
         found += [Layer(conv, plan, "windows") for plan in overlapping]
     if not options and (boxes := boxed(conv, sms)):
         found.append(Layer(conv, boxes, "boxes"))
-    # Boxes of unaligned rows come last: their time is not known.
-    unknown = conv.ic % ALIGNED != 0
+    unknown = not boxes_are_known(conv)  # then boxes come last
     found.sort(key=lambda layer: (unknown and layer.way == "boxes", layer.seconds))
     known = known and numbers == "float16"  # others were not measured
     fastest = fastest_known(conv, sms, **options) if known else None

@@ -15,10 +15,6 @@ from d2ltvm.hopper.planning import ConvPlan, plan_conv
 SPLIT = {1: 670.0, 2: 1490.0}
 COLLECT = 1.0
 
-# Channels of which the rows of images begin at 128 bytes. Of others `conv_nhwc` takes 1.4 times
-# what the model says, by mean of 59 kernels of both chips (`bench.timed_plans`), and is not chosen.
-ALIGNED = 64
-
 # How limits of a round that are near each other add up: they are a norm of this order. Tried: 6, 8
 # and the largest one alone; with 6 the model's picks lost the least.
 NORM = 6
@@ -178,6 +174,15 @@ def boxed(conv: Conv, sms: int) -> ConvPlan | None:
         return None
     shape = (conv.batch, conv.oc, conv.ic, conv.size[0], conv.kernel[0], conv.pad[0], 1)
     return plan_conv(shape, sms)
+
+
+def boxes_are_known(conv: Conv) -> bool:
+    """Whether the model's time of `conv_nhwc` can be relied on: rows begin at 128 bytes.
+
+    Where they do not, it takes 1.4 times what the model says, by mean of 59 kernels of both chips
+    (`bench.timed_plans`), and is not chosen.
+    """
+    return conv.ic % 64 == 0
 
 
 def estimate_boxed(plan: ConvPlan, of: Costs | None = None) -> float:

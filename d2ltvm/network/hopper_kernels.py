@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import costs
 from d2ltvm.hopper.any_layer import Layer, ways
-from d2ltvm.hopper.any_model import ALIGNED, boxed, estimate_boxed
+from d2ltvm.hopper.any_model import boxed, boxes_are_known, estimate_boxed
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.implicit_fused import conv_nhwc_fused
 from d2ltvm.hopper.planning import ConvPlan, check_sms
@@ -275,6 +275,6 @@ def conv_kernels(
         key=lambda layer: layer.way,
     ):
         found += sorted(map(AnyConv, layers), key=lambda kernel: kernel.seconds)[:many]
-    if not residual and not wide and conv.ic % ALIGNED == 0 and boxed(conv, sms):
+    if not residual and not wide and boxes_are_known(conv) and boxed(conv, sms):
         found.append(BoxConv(conv, relu, sms))
     return sorted(found, key=lambda kernel: kernel.seconds)

@@ -93,12 +93,11 @@ class Copies(Barriers):
         values = np.where(there, tensor[np.where(there, at + each, 0)], tensor.dtype.type(0))
         memory.view(np.uint8).reshape(len(memory), -1)[place + each] = 0xFF
         lanes = np.flatnonzero(active)
-        self.begun_copies.append((lanes, (memory, place + each, values)))
         record = self.shared.order.new_record([0], NEVER)
         spots: Array = (place * memory.itemsize // WORD + np.arange(16 // WORD)).reshape(-1)
         lane = np.repeat(lanes, 16 // WORD)
         self.shared.shadow.written_by_cp_async(self.lanes, lane, spots, record)
-        self.copies.append((lanes, record))
+        self.begun_copies.append((lanes, (memory, place + each, values), record))
 
     def _cp_async_mbarrier_arrive(self, pointer: Node, *words: Node) -> None:
         """When all that the active threads have begun is there, they arrive at a barrier."""
@@ -121,20 +120,16 @@ class Copies(Barriers):
 
         What others have begun is still not told.
         """
-        active, begun, records = self.active[:, 0], [], []
-        rest: list[tuple[Array, Copy]] = []
-        for lanes, (memory, places, values) in self.begun_copies:
-            told = active[lanes]
+        every, self.begun_copies = self.begun_copies, []
+        begun, records = [], []
+        for lanes, (memory, places, values), record in every:
+            told = self.active[lanes, 0]
             begun.append((memory, places[told], values[told]))
-            if not told.all():
-                rest.append((lanes[~told], (memory, places[~told], values[~told])))
-        untold: list[tuple[Array, int]] = []
-        for lanes, record in self.copies:
-            if active[lanes].all():
+            if told.all():
                 records.append(record)
             else:
-                untold.append((lanes[~active[lanes]], record))
-        self.begun_copies, self.copies = rest, untold
+                rest = memory, places[~told], values[~told]
+                self.begun_copies.append((lanes[~told], rest, record))
         return begun, records
 
     def _cp_async_wait_all(self, *words: Node) -> None:

@@ -75,14 +75,14 @@ class Threads(Block):
         self.products: deque[list[Work]] = deque()
         self.begun_stores: list[Work] = []
         self.stores: deque[list[Work]] = deque()
-        self.begun_copies: list[tuple[Array, Copy]] = []  # by cp.async: who, what; not told yet
+        # By cp.async, of which no barrier is told yet: who, what, and the record of it.
+        self.begun_copies: list[tuple[Array, Copy, int]] = []
         self.alone = not shared.dependent  # it knows that the kernel before has ended
         # Who knows what: see `order`.
         self.lanes = Lanes(shared.order, rank * self.many + number)
         shared.lanes.append(self.lanes)
         self.parts = PartsOrder(self.lanes)
         self.sums: dict[int, Sums] = {}
-        self.copies: list[tuple[Array, int]] = []  # their records
         self.committed = {"products": 0, "stores": 0}  # groups
         self.finished = 0  # of products
         self.storer: Lane | None = None  # the thread that asks TMA to store
