@@ -4,7 +4,9 @@
 
 Random schedules of a product are measured by a fleet of one server, by one of two, by two and by
 one again: first with a session for each candidate, and then with sessions that go on. A run with a
-candidate that fails says why, since such a rate means little. With --only, the candidates of these
+candidate that fails says why, since such a rate means little. Each run also says how long it was
+until the first candidate was with a server, from there to the last result, and to the end. With
+--only, the candidates of these
 numbers are measured, and not those that are found to compile soon; with --copies, each several
 times, under different ids.
 """
@@ -64,8 +66,30 @@ def sessions_are(how):
         yield
 
 
+@contextlib.contextmanager
+def watched():
+    """When candidates come to servers, and when they have results: two lists, filled meanwhile."""
+    serving, kept = [], []
+    hear, keep = measuring._Run._measured, measuring._Run._keep
+
+    def heard(run, worker, candidate, message):
+        if message.kind == "serving":
+            serving.append(time.perf_counter())
+        hear(run, worker, candidate, message)
+
+    def have(run, *told, **found):
+        keep(run, *told, **found)
+        kept.append(time.perf_counter())
+
+    with (
+        mock.patch.object(measuring._Run, "_measured", heard),
+        mock.patch.object(measuring._Run, "_keep", have),
+    ):
+        yield serving, kept
+
+
 def run(found, work, kind, servers, how):
-    """Seconds for all candidates, by so many servers, and why some failed."""
+    """Seconds for all candidates, by so many servers, in three parts, and why some failed."""
     with (
         sessions_are(how),
         tempfile.TemporaryDirectory() as folder,
@@ -73,10 +97,16 @@ def run(found, work, kind, servers, how):
     ):
         warm = dict(list(found.items())[: 2 * servers])
         measured(warm, work, kind, up, f"{folder}/warm.jsonl")
-        start = time.perf_counter()
-        got = measured(found, work, kind, up, f"{folder}/run.jsonl")
-        seconds = time.perf_counter() - start
-    return seconds, sorted({result.why for result in got.values() if result.status != "ok"})
+        with watched() as (serving, kept):
+            start = time.perf_counter()
+            got = measured(found, work, kind, up, f"{folder}/run.jsonl")
+            end = time.perf_counter()
+    parts = {
+        "before": serving[0] - start,
+        "between": kept[-1] - serving[0],
+        "after": end - kept[-1],
+    }
+    return parts, sorted({result.why for result in got.values() if result.status != "ok"})
 
 
 def quick(found, work, kind):
@@ -123,9 +153,10 @@ def main():
     found = copies(found, options.copies)
     for how in options.sessions:
         for servers in options.servers:
-            seconds, why = run(found, work, options.kind, servers, how)
+            parts, why = run(found, work, options.kind, servers, how)
             told = {"sessions": how, "servers": servers, "candidates": len(found)}
-            rows.append({**told, "a minute": 60 * len(found) / seconds, "failed": why})
+            rate = 60 * len(found) / sum(parts.values())
+            rows.append({**told, "a minute": rate, **parts, "failed": why})
             print(rows[-1], flush=True)
             Path(options.to).write_text(json.dumps(rows, indent=1) + "\n")
         if {1, 2} - set(options.servers):

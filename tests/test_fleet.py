@@ -40,6 +40,8 @@ from d2ltvm.fleet import (
     nvml,
     scaling,
     server,
+    session,
+    task,
     tracker,
     workers,
 )
@@ -183,14 +185,15 @@ def requests(monkeypatch):
     jobs.let_go()
 
 
-def serve(servers, tmp_path, mod, alone=False):
+def serve(servers, tmp_path, mod, alone=False, told=None):
     """What a session says of a candidate; and whether it was its own."""
+    told = [] if told is None else told
     a, b, _ = d2ltvm.get_abc(N)
-    task, path, told = tmp_path / "task", f"{tmp_path}/{len(list(tmp_path.iterdir()))}.so", []
-    task.write_bytes(pickle.dumps(jobs.Task((a, b), (a + b,), (abs(a) + abs(b),))))
+    given, path = tmp_path / "task", f"{tmp_path}/{len(list(tmp_path.iterdir()))}.so"
+    given.write_bytes(pickle.dumps(task.Task((a, b), (a + b,), (abs(a) + abs(b),))))
     params, _ = jobs.build(None, mod, devices.as_target("llvm"), path)
     tell = lambda *message: told.append(message)  # noqa: E731
-    what = (LIMITS, QUICK, path, params, str(task), alone)
+    what = (LIMITS, QUICK, path, params, str(given), alone)
     found = jobs.measure(tell, servers.address, *what)
     return found, dict(told)["serving"][1]
 
@@ -202,10 +205,33 @@ def test_a_session_goes_on_while_candidates_are_right(servers, tmp_path, request
     with pytest.raises(verify.WrongResultError):
         serve(servers, tmp_path, kernel(lambda a, b, _: a - b))
     assert serve(servers, tmp_path, good())[1] and len(requests) == 3
-    monkeypatch.setattr(jobs, "KEPT", 0)  # its time is over: others get their turn
+    monkeypatch.setattr(session, "KEPT", 0)  # its time is over: others get their turn
     assert serve(servers, tmp_path, good())[1] and len(requests) == 4
     jobs.let_go()
     until(lambda: busy(servers) is None)
+
+
+def test_arrays_are_sent_once_a_session_and_compared_there(servers, tmp_path, requests):
+    def sent():
+        told = []
+        serve(servers, tmp_path, good(len(list(tmp_path.iterdir()))), told=told)
+        return [value for kind, value in told if kind == "sending"]
+
+    nbytes = 2 * 4 * N + 4 * N + 4 * N  # two inputs, what is right, and its magnitudes
+    assert sent() == [nbytes / session.SLOWEST] and sent() == []
+    there = jobs._kept.there
+    there.inputs[0].copyfrom(np.zeros(N, "float32"))  # as a candidate that writes elsewhere would
+    with pytest.raises(verify.WrongResultError):
+        serve(servers, tmp_path, good(99))
+    assert jobs._kept is None and len(sent()) == 1 and len(requests) == 2
+
+
+@pytest.mark.slow
+def test_a_run_without_a_limit_may_take_longer_than_the_grace(servers, to):
+    limits = fleet.Limits(LONG, LONG, LONG, run=0)
+    seconds = task.GRACE / 2
+    found = measure({"slow": slow(int(1000 * seconds))}, servers, to, limits=limits)
+    assert statuses(found) == {"slow": "ok"} and found["slow"].session_s > task.GRACE
 
 
 def test_a_worker_at_rest_gives_its_server_back(servers):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from d2ltvm.errors import shown
 from d2ltvm.fleet import jobs, local, tracker
-from d2ltvm.fleet.jobs import LIMITS, Limits
 from d2ltvm.fleet.measuring import Servers, address_of
+from d2ltvm.fleet.task import LIMITS, Limits
 from d2ltvm.fleet.tracker import Address, FleetError
 from d2ltvm.fleet.workers import Message, Worker, messages
 

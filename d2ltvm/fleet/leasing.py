@@ -16,8 +16,8 @@ import psutil
 
 from d2ltvm.fleet import choosing, jobs, server, tracker
 from d2ltvm.fleet.choosing import About
-from d2ltvm.fleet.jobs import Limits
 from d2ltvm.fleet.measuring import Servers, address_of
+from d2ltvm.fleet.task import Limits
 from d2ltvm.fleet.tracker import FleetError
 from d2ltvm.fleet.workers import Worker
 

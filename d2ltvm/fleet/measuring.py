@@ -22,13 +22,12 @@ from d2ltvm.compute.ops import whole
 from d2ltvm.errors import is_integer, shown
 from d2ltvm.fleet import jobs, tracker
 from d2ltvm.fleet.database import OK, Database, Result
-from d2ltvm.fleet.jobs import CLOCK, LIMITS, Array, Clock, Limits, Task
 from d2ltvm.fleet.local import Fleet
+from d2ltvm.fleet.task import CLOCK, GRACE, LIMITS, Array, Clock, Limits, Task
 from d2ltvm.fleet.tracker import Address, FleetError
-from d2ltvm.fleet.workers import Message, Worker, messages
+from d2ltvm.fleet.workers import Message, Worker, end_all, messages
 from d2ltvm.system import devices, threads
 
-GRACE = 3.0  # seconds after a limit of the server's own until it is taken for dead
 ATTEMPTS = 2  # sessions that a candidate may lose before it is to blame
 
 Servers = Fleet | Address
@@ -196,8 +195,7 @@ class _Run:
                     answer = self._measured if worker in measuring else self._built
                     answer(worker, candidate, message)
         finally:
-            for worker in (*measuring, *building):
-                worker.end()
+            end_all([*measuring, *building])
 
     def _give_work(self, building: list[Worker], measuring: list[Worker]) -> bool:
         """Let idle workers begin; returns whether there is anything left to wait for."""
@@ -253,7 +251,11 @@ class _Run:
                 candidate.step, self.trouble_since = "serve", None
                 candidate.at, candidate.own = at, own
                 candidate.sessions += own
-                worker.extend(self.limits.run + GRACE)
+                worker.extend(self.limits.late)
+            case Message("sending", seconds):
+                worker.extend(self.limits.late + seconds)
+            case Message("sent", _):
+                worker.extend(self.limits.late)
             case Message("failed" | "late" | "ended") if self._may_be_anothers_fault(candidate):
                 candidate.alone = True
                 self.to_measure.append(candidate)

@@ -20,11 +20,11 @@ import tvm.s_tir.meta_schedule as ms
 from tvm.ir.utils import derived_object
 
 from d2ltvm.fleet import jobs, tracker
-from d2ltvm.fleet.jobs import CLOCK, LIMITS, Clock, Limits
 from d2ltvm.fleet.local import Fleet
-from d2ltvm.fleet.measuring import ATTEMPTS, GRACE, Servers, address_of
+from d2ltvm.fleet.measuring import ATTEMPTS, Servers, address_of
+from d2ltvm.fleet.task import CLOCK, GRACE, LIMITS, Clock, Limits
 from d2ltvm.fleet.tracker import FleetError
-from d2ltvm.fleet.workers import Message, Worker, messages
+from d2ltvm.fleet.workers import Message, Worker, end_all, messages
 from d2ltvm.system import threads
 
 
@@ -127,7 +127,7 @@ class _Runner(ms.runner.PyRunner):  # type: ignore[misc]
                 return worker.extend(self.limits.connect)
             if message.kind == "serving":
                 sessions[k].serving = True
-                return worker.extend(self.limits.run + GRACE)
+                return worker.extend(self.limits.late)
             if message.kind == "late" and self.fleet and sessions[k].port:
                 self.fleet.replace(sessions[k].port)
             if sessions[k].again(message, self.limits.wait):
@@ -188,8 +188,7 @@ def _all_of(
             for worker, job, message in messages(pool):
                 answer(worker, job, message)
     finally:
-        for worker in pool:
-            worker.end()
+        end_all(pool)
 
 
 def _words(message: Message, limit: float) -> str:

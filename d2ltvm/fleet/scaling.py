@@ -22,9 +22,9 @@ from d2ltvm.compiler import verify
 from d2ltvm.compute.ops import above_zero, whole
 from d2ltvm.fleet import jobs, tracker
 from d2ltvm.fleet.database import OK, Database, Result
-from d2ltvm.fleet.jobs import CLOCK, LIMITS, Array, Clock, Task
 from d2ltvm.fleet.local import Fleet
 from d2ltvm.fleet.measuring import Servers, measure
+from d2ltvm.fleet.task import CLOCK, LIMITS, Array, Clock, Task
 from d2ltvm.fleet.tracker import Address
 from d2ltvm.system import devices, threads
 

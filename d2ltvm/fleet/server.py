@@ -25,11 +25,12 @@ import tvm_ffi
 from tvm.rpc import server, tracker
 
 import d2ltvm
+from d2ltvm.compiler import verify
 from d2ltvm.fleet import nvml
 from d2ltvm.system import devices, toolchain
 
-ABOUT, WATCH, WATCHED, LIMIT = (
-    f"d2ltvm.fleet.{name}" for name in ("about", "watch", "watched", "limit")
+ABOUT, WATCH, WATCHED, LIMIT, COMPARE = (
+    f"d2ltvm.fleet.{name}" for name in ("about", "watch", "watched", "limit", "compare")
 )
 LEFT_BEHIND = 3  # the exit code of a session that took too long, and of a server that killed one
 PR_SET_PDEATHSIG = 1
@@ -87,6 +88,7 @@ def serve(
     tvm_ffi.register_global_func(WATCH, sampler.start, override=True)
     tvm_ffi.register_global_func(WATCHED, lambda: json.dumps(sampler.stop()), override=True)
     tvm_ffi.register_global_func(LIMIT, _Limit(), override=True)
+    tvm_ffi.register_global_func(COMPARE, _compare, override=True)
     multiprocessing.set_start_method("fork", force=True)  # a session has what is registered here
     os.register_at_fork(after_in_child=die_with_parent)
     server._serving = alone(server._serving)
@@ -147,6 +149,19 @@ class _Limit:
             self.timer = threading.Timer(seconds, os._exit, (LEFT_BEHIND,))
             self.timer.daemon = True
             self.timer.start()
+
+
+def _compare(name: str, got: Any, want: Any, most: Any, terms: int, sums: str) -> str:
+    """The largest error of a result that is here, as `verify.compare` has it, or what it raises.
+
+    As JSON: 'ok' and the error, or the name of an exception and its words.
+    """
+    result, right, magnitude = (tensor.numpy() for tensor in (got, want, most))
+    try:
+        error = verify.compare(name, result, right, magnitude, int(terms), sums or None)
+        return json.dumps(["ok", error])
+    except (verify.WrongResultError, ValueError) as error:
+        return json.dumps([type(error).__name__, str(error)])
 
 
 def machine() -> str:

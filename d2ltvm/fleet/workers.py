@@ -108,6 +108,15 @@ class Worker:
         theirs.close()
 
 
+def end_all(workers: Sequence[Worker]) -> None:
+    """End them at the same time: one that has opened the driver of some GPUs takes long to end."""
+    for worker in workers:
+        if worker._process is not None:
+            worker._process.kill()
+    for worker in workers:
+        worker.end()
+
+
 def messages(workers: Sequence[Worker]) -> Iterator[tuple[Worker, Any, Message]]:
     """Wait until something happens to a job, and say what: worker, job, message."""
     busy = [worker for worker in workers if worker.job is not None]

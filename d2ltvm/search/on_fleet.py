@@ -8,8 +8,8 @@ from typing import Any
 from d2ltvm.compiler.lowering import as_module, parameters
 from d2ltvm.fleet import choosing, measuring, tracker
 from d2ltvm.fleet.database import OK, Result
-from d2ltvm.fleet.jobs import CLOCK, LIMITS, Clock, Limits
 from d2ltvm.fleet.measuring import Servers
+from d2ltvm.fleet.task import CLOCK, LIMITS, Clock, Limits
 from d2ltvm.search.computations import Array
 from d2ltvm.search.workloads import Workload
 

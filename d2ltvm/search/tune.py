@@ -19,8 +19,8 @@ from d2ltvm.compiler.kernel import build
 from d2ltvm.compiler.verify import compare
 from d2ltvm.compute.ops import in_32_bits, whole
 from d2ltvm.errors import shown
-from d2ltvm.fleet.jobs import LIMITS, Limits
 from d2ltvm.fleet.measuring import Servers
+from d2ltvm.fleet.task import LIMITS, Limits
 from d2ltvm.search.computations import Array
 from d2ltvm.search.database import Kept
 from d2ltvm.search.evolution import evolve, identity
