@@ -279,7 +279,7 @@ OWN = {  # of one kernel each
         ),
         "bytes of one of two boxes are expected": (
             m.put("mbarrier_arrive_expect_tx", 0, 1, 128 * 64 * 2),
-            BEFORE,
+            hangs("expect_tx of 8192 bytes"),
         ),
         "one consumer is enough to hand back": (m.put("mbarrier_init", 1, 1, 1), "for ever"),
         "no wait for the kernel before": (
@@ -387,7 +387,12 @@ OWN = {  # of one kernel each
     },
     "turns": {
         "the producer is not waited for": (m.without("mbarrier_wait", 2), BEFORE),
-        "a consumer does not wait for its turn": (m.without("mbarrier_wait", 1), "for ever"),
+        # What the other one multiplies has not all come, and a wait for what its slot holds next
+        # ends at once: a parity tells a phase from the one before, and not from two before.
+        "a consumer does not wait for its turn": (
+            m.without("mbarrier_wait", 1),
+            "more than 1 arrive at a barrier in one phase; before that, " + BEFORE,
+        ),
         "a turn is not passed on": (m.without("mbarrier_arrive", 1), hangs("1 of 1 arrivals")),
     },
 }

@@ -253,10 +253,10 @@ class Shared:
         self.order.of(barrier).settle(barrier.ended)
 
     def deliver(self) -> bool:
-        """Let the oldest copy arrive; False where none is under way."""
+        """Let the newest copy arrive; False where none is under way."""
         if not self.copies:
             return False
-        parts, tell = self.copies.popleft()
+        parts, tell = self.copies.pop()
         for view, places, values in parts:
             view[places] = values
         tell()

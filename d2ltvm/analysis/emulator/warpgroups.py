@@ -2,10 +2,11 @@
 
 Each warpgroup goes through the kernel by itself, its 128 threads in step; one runs at a time, until
 it has to wait. Whatever is asynchronous happens at the worst moment that the kernel allows. A tile
-that TMA or cp.async is asked for holds NaN at once, and arrives when nobody can go on without it.
-Products and stores read shared memory when somebody waits for them, not before. So a kernel that
-forgets to wait computes something else here, every time, and barriers that do not match are named.
-So is a dependent launch that reaches for tensors before it has waited for the kernel before.
+that TMA or cp.async is asked for holds NaN at once, and arrives when nobody can go on without it,
+the newest first: nothing in PTX has copies arrive in order. Products and stores read shared memory
+when somebody waits for them, not before. So a kernel that forgets to wait computes something else
+here, every time, and barriers that do not match are named. So is a dependent launch that reaches
+for tensors before it has waited for the kernel before.
 
 What is in the right order here only by luck is noticed, too. `order` keeps account of who knows
 what: a missing fence, or a missing barrier, even between the threads of one warpgroup, is an
@@ -123,7 +124,7 @@ def _first(faults: list[list[str]]) -> str:
 
 
 def _deliver(shares: list[Shared]) -> bool:
-    """Let the oldest copy of some block arrive; False where none is under way."""
+    """Let the newest copy of some block arrive; False where none is under way."""
     return any(shared.deliver() for shared in shares)
 
 
