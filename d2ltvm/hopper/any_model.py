@@ -49,7 +49,8 @@ def crossbar_cycles(plan: Plan, of: Costs | None = None) -> float:
 
 def _beside(plan: Plan) -> int:
     """Blocks that an SM runs at once."""
-    return plan.blocks_per_sm if plan.blocks > plan.sms else 1
+    many = plan.blocks_per_sm
+    return many if many > 1 and plan.blocks > plan.sms else 1
 
 
 def near(*limits: float) -> float:

@@ -112,7 +112,7 @@ class Plan:
     cut = property(lambda self: self.tiles - self.full if self.splits > 1 else 0)
     items = property(lambda self: self.tiles + self.cut * (self.splits - 1))
     team = property(lambda self: self.cluster * self.abreast)  # blocks of a cluster that share
-    blocks = property(lambda self: min(self.lanes, self.items) * self.team)
+    blocks = cached_property(lambda self: min(self.lanes, self.items) * self.team)
     groups = property(lambda self: self.per * self.columns // 8)
     span = property(lambda self: math.ceil(self.groups / self.splits))
     slot = property(lambda self: (self.rows + self.columns) * self.depth * 2 * self.pieces)
@@ -121,7 +121,7 @@ class Plan:
     partials = property(lambda self: (max(1, self.cut * self.team * self.splits), self.consumers,
                                       self.groups, 128, 4))  # fmt: skip
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """Blocks, or clusters of blocks that share, that run at once."""
         many = self.sms * self.blocks_per_sm // self.team

@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from d2ltvm.hopper.any_conv import Conv
@@ -21,6 +21,7 @@ from d2ltvm.hopper.any_plan import (
 )
 from d2ltvm.hopper.planning import check_sms
 
+FIELDS = fields(Plan)
 WIDTHS = range(16, 257, 16)  # columns of a tile
 ROWS = ((1, 1), (1, 2), (2, 1), (2, 2))  # consumers, and times 64 rows of each
 # Blocks that share weights, and blocks that share images.
@@ -53,7 +54,8 @@ def unfinished(conv: Conv, sms: int, **options: Any) -> Iterator[Plan]:
     """
     for base in tiles_to_try(conv, sms, **options):
         for shared in sharing(base):
-            yield from filter(fits, (shared, *cuts(shared)))
+            yield shared
+            yield from cuts(shared)
 
 
 def finished(plans: Iterable[Plan]) -> Iterator[Plan]:
@@ -114,23 +116,30 @@ def sharing(base: Plan) -> Iterator[Plan]:
 
 
 def cuts(plan: Plan) -> Iterator[Plan]:
-    """The plan with sums cut, in memory or in a cluster; or with two blocks on an SM."""
+    """The plan with sums cut, in memory or in a cluster; or two blocks on an SM, if they fit."""
     if plan.pingpong:
         return
+    given = {field.name: getattr(plan, field.name) for field in FIELDS}
+
+    def changed(**changes: Any) -> Plan:  # dataclasses.replace would read all fields anew
+        return Plan(**given | changes)
+
     full = plan.tiles // plan.lanes * plan.lanes
     rest = plan.tiles - full
     if plan.team <= PAIR and rest:
         most = min(64, plan.rounds // 3, plan.lanes // rest)
         for splits in {*range(2, min(most, MOST_PARTS) + 1), most} - {0, 1}:
-            yield replace(plan, splits=splits, full=full)
+            yield changed(splits=splits, full=full)
     if plan.team > 1:
         return
     for splits in range(2, LARGEST_CLUSTER + 1):
         at_once = AT_ONCE.get(splits, plan.sms // splits)
         if plan.tiles <= at_once and plan.rounds >= 2 * splits:
-            yield replace(plan, splits=splits, distributed=True)
+            yield changed(splits=splits, distributed=True)
     if plan.consumers == 1 and plan.tiles > plan.sms:
-        yield replace(plan, blocks_per_sm=2)
+        two = changed(blocks_per_sm=2)
+        if fits(two):
+            yield two
 
 
 def best(
