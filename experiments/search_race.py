@@ -19,7 +19,7 @@ from pathlib import Path
 from d2ltvm import fleet
 from d2ltvm.bench.records import measure
 from d2ltvm.fleet import choosing
-from d2ltvm.fleet.jobs import LIMITS
+from d2ltvm.fleet.task import LIMITS
 from d2ltvm.search import races, space, workload
 from d2ltvm.search import search as run_search
 from d2ltvm.search.book import SKETCHES, book_space

@@ -6,9 +6,8 @@ Random schedules of a product are measured by a fleet of one server, by one of t
 one again: first with a session for each candidate, and then with sessions that go on. A run with a
 candidate that fails says why, since such a rate means little. Each run also says how long it was
 until the first candidate was with a server, from there to the last result, and to the end. With
---only, the candidates of these
-numbers are measured, and not those that are found to compile soon; with --copies, each several
-times, under different ids.
+--only, the candidates of these numbers are measured, and not those that are found to compile soon;
+with --copies, each several times, under different ids.
 """
 
 import argparse

@@ -38,7 +38,7 @@ class Session:
         self.remote: Any = None
         self.begun = self.since = 0.0
         self.served = 0
-        self.there: Kept | None = None
+        self.there: Sent | None = None
 
     def of(self, tell: Tell, limits: Limits) -> "Session":
         """The same, for a candidate: whom to tell, and how long each step may take."""
@@ -97,14 +97,14 @@ class Session:
         """The one device that the server has."""
         return self.remote.device(self.server["kind"], 0)
 
-    def task(self, path: str) -> "Kept":
+    def task(self, path: str) -> "Sent":
         """The arrays of a task, in the server's memory; they are sent if they are not there."""
         if self.there is None or self.there.path != path:
             self.there, task = None, read_task(path)
             more = task.nbytes / SLOWEST
             self.tell("sending", more)
             self._limit(self.limits.run and self.limits.run + more)
-            self.there = Kept(self.remote, self.device(), path, task)
+            self.there = Sent(self.remote, self.device(), path, task)
             self.tell("sent", None)
             self._limit(self.limits.run)
         return self.there
@@ -149,7 +149,7 @@ class Session:
         return True
 
 
-class Kept:
+class Sent:
     """A task's arrays on a server, for all candidates of a session.
 
     A candidate could write to what others read, or are compared with: what fails in a session that
