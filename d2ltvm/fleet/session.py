@@ -36,7 +36,7 @@ class Session:
         self.address = address
         self.server: dict[str, Any] = {}
         self.remote: Any = None
-        self.begun = self.since = 0.0
+        self.begun = self.since = self.allowed = 0.0
         self.served = 0
         self.there: Sent | None = None
 
@@ -85,7 +85,7 @@ class Session:
 
     def _limit(self, seconds: float) -> None:
         """From now on the session has so many seconds, until it is told again; 0 is no limit."""
-        self.since = time.monotonic()
+        self.since, self.allowed = time.monotonic(), seconds
         self.remote.get_function(server.LIMIT)(seconds)
 
     def itself(self) -> dict[str, Any]:
@@ -137,8 +137,8 @@ class Session:
             return
         if self.remote is not None and not self._answers():
             where = self.server.get("at", "a server")
-            if 0 < self.limits.run <= took:
-                raise TimeoutError(f"took longer than {self.limits.run:g} s on {where}")
+            if 0 < self.allowed <= took:
+                raise TimeoutError(f"took longer than {self.allowed:g} s on {where}")
             raise LostError(f"{where} ended while it ran") from error
 
     def _answers(self) -> bool:

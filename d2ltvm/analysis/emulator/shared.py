@@ -4,7 +4,6 @@ Whatever is asynchronous happens at the worst moment that the kernel allows: see
 """
 
 import contextvars
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -171,7 +170,7 @@ class Shared:
         self.visits: list[
             tuple[int, int]
         ] = []  # from elsewhere: which thread has used memory, and when
-        self.copies: deque[tuple[list[Copy], Callable[[], None]]] = deque()
+        self.copies: list[tuple[list[Copy], Callable[[], None]]] = []
         self.clock = 0
 
     def look_at_clock(self) -> np.uint64:
