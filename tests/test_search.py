@@ -13,10 +13,12 @@ import d2ltvm
 from d2ltvm import figures, schedules
 from d2ltvm.__main__ import main
 from d2ltvm.analysis import traffic
+from d2ltvm.compiler import cubin
 from d2ltvm.search import (
     as_text,
     book_space,
     counted,
+    counting,
     decided,
     evolve,
     judged,
@@ -37,7 +39,7 @@ from d2ltvm.search.evolution import identity
 from d2ltvm.search.learned import Ridge, features
 from d2ltvm.search.ranking import ranks
 from d2ltvm.search.tune import Bench
-from d2ltvm.search.unrolled import unrolled
+from d2ltvm.search.unrolled import Nest, unrolled
 
 SMALL = workload("matmul", 64)
 QUIET = {"show": lambda *_: None}
@@ -168,6 +170,7 @@ def test_unrolling_changes_nothing_that_is_counted():
     [
         (schedules.matmul_shared, (96, 96, 96), 96**3),
         (schedules.matmul_registers, (256, 256, 256), 256**3),
+        (schedules.matmul_vthread, (256, 256, 256), 256**3),
         (schedules.tiling, (64, 64, 64, 3, 1, 1), 9 * 64**4),
         (schedules.vthread, (64, 64, 64, 3, 1, 1), 9 * 64**4),
     ],
@@ -178,6 +181,37 @@ def test_loads_with_the_loops_that_are_left_are_those_of_the_machine_code(hand, 
     (reads, passes, _), (writes, stored, _) = (table.total(k, "shared") for k in ("read", "write"))
     assert (found.shared_requests, found.wavefronts) == (reads + writes, passes + stored)
     assert found.local == found.hoisted == 0
+
+
+def test_loads_of_a_loop_that_the_schedule_unrolls_are_joined():
+    found = space(workload("matmul", 256), "cuda", book_space("matmul"))
+    sketch = counted(found.finished(found.sketches[0].trace), 256**3)
+    sch = schedules.matmul_vthread(256, 256, 256)
+    ours, table = counted(sch, 256**3), d2ltvm.traffic(sch, "sm_90")
+    (reads, passes, _), (writes, stored, _) = (table.total(k, "shared") for k in ("read", "write"))
+    assert (ours.shared_requests, ours.wavefronts) == (reads + writes, passes + stored)
+    assert (ours.shared_requests, ours.wavefronts) == (sketch.shared_requests, sketch.wavefronts)
+
+
+def test_what_a_thread_keeps_in_loops_that_the_schedule_unrolls():
+    work = workload("depthwise", 1)
+    sch = work.by_hand("cuda")["strips"]()
+    (used,) = cubin.resources(d2ltvm.build(sch, "sm_90").cubin()).values()
+    found = unrolled(sch, 0)
+    assert (used.local, found.local, found.divisions) == (0, 0, 0)
+    wanted, _ = judged.registers(found)
+    assert used.registers / 1.25 <= wanted <= used.registers * 1.25
+
+
+def test_a_limit_and_an_unrolled_loop_on_one_schedule():
+    sch = schedules.matmul_vthread(256, 256, 256)
+    _, unroll, _, body = counting.taken_apart(sch)
+    assert (unroll, len(Nest(body, unroll).by_schedule)) == (0, 3)
+    root = sch.get_loops(sch.get_sblock("C_update"))[0]
+    sch.annotate(root, "pragma_auto_unroll_max_step", 64)
+    sch.annotate(root, "pragma_unroll_explicit", 1)
+    _, unroll, _, body = counting.taken_apart(sch)
+    assert (unroll, len(Nest(body, unroll).by_schedule)) == (64, 3)
 
 
 def test_a_loop_that_is_left_puts_sums_and_loads_into_memory():

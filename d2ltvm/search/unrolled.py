@@ -58,10 +58,12 @@ class Nest(Walk):
         members: all loads and stores inside of each loop.
         left: the loops that the compiler leaves.
         once: the loops that it unrolls.
+        by_schedule: those of them that the schedule unrolls, however long they are.
     """
 
     def __init__(self, body: Any, asked: int) -> None:
         self.private: list[Site] = []
+        self.by_schedule: set[str] = set()
         super().__init__(body, scattered=True)
         self.sizes = {loop: many for loop, (_, many) in self.extents.items()}
         self.members: dict[str, list[Site]] = defaultdict(list)
@@ -72,6 +74,12 @@ class Nest(Walk):
         self.added = [s for s in self.private if s.kind == "write" and _place(s) in read]
         self.once = self._once(asked)
         self.left = self.members.keys() - self.once
+
+    def _do_For(self, node: Any) -> None:
+        place = len(self.extents)
+        super()._do_For(node)
+        if counting.BY_SCHEDULE in node.annotations:
+            self.by_schedule.update(list(self.extents)[place : place + 1])
 
     def _site(self, buffer: Any, index: Sequence[Any], kind: str) -> None:
         if buffer.ty.storage_scope not in accesses.PRIVATE:
@@ -95,7 +103,7 @@ class Nest(Walk):
             steps = sum(self.product(_behind(site, loop)) for site in writes)
             size = sum(self.product(once.intersection(_behind(site, loop))) for site in sums)
             by_tvm = inside[loop] <= once and steps * self.sizes[loop] <= asked
-            if by_tvm or size * self.sizes[loop] <= BY_ITSELF:
+            if loop in self.by_schedule or by_tvm or size * self.sizes[loop] <= BY_ITSELF:
                 once.add(loop)
         return once
 
@@ -145,7 +153,7 @@ def unrolled(sch: Any, products: int) -> Unrolled:
         for access in counting.accesses_of(site, launched):
             counting.count(found, launched, access)
         if site.kind == "read":
-            divisions += _divisions(site) * (found["requests"] - before)
+            divisions += _divisions(site, kernel) * (found["requests"] - before)
     sizes = _arrays(kernel)
     memory = {site.memory for site in kernel.private if site.variables & kernel.left}
     return Unrolled(
@@ -248,14 +256,17 @@ def _arrays(kernel: Nest) -> dict[int, int]:
     return sizes
 
 
-def _divisions(site: Site) -> int:
-    """Operations in an index and its conditions that change with a loop and are no sums."""
-    found: set[Op] = set()
+def _divisions(site: Site, kernel: Nest) -> int:
+    """Operations in an index and its conditions that change with a loop and are no sums.
+
+    In each copy that the schedule makes of a loop's body, they are those of that copy alone.
+    """
+    loops, found = set(site.loops) - kernel.by_schedule, set[Op]()
 
     def look(part: Sum) -> None:
         for atom, _ in part.terms:
             if isinstance(atom, Op):
-                if atom.variables.intersection(site.loops):
+                if atom.variables.intersection(loops):
                     found.add(atom)
                 for arg in atom.args:
                     look(arg)
