@@ -70,8 +70,10 @@ def computed(run, conv, transposed=True, way=None, **options):
     if plan.residual:
         added = residual.reshape(want.shape).astype("float64")
         want, most = want + added, most + np.abs(added)
-    if plan.relu:
+    if plan.relu or plan.relu6:
         want = np.maximum(want, 0)
+    if plan.relu6:
+        want = np.minimum(want, 6)
     return y.reshape(want.shape), want, most
 
 
@@ -378,6 +380,7 @@ def test_parts_of_an_epilogue():
     for some in (
         {"bias": True},
         {"relu": True},
+        {"relu6": True, "scale": True, "bias": True},  # sums are far beyond 6
         {"bias": True, "scale": True},
         {"bias": True, "wide": True},
     ):

@@ -13,6 +13,7 @@ from d2ltvm.bench.sets import Case
 from d2ltvm.compiler.verify import compare
 from d2ltvm.hopper import stem as stems
 from d2ltvm.hopper.any_conv import Conv
+from d2ltvm.hopper.depthwise import depthwise_fused
 from d2ltvm.hopper.implicit_fused import conv_nhwc_fused
 from d2ltvm.hopper.patch import changed
 from d2ltvm.hopper.pooling import max_pool, mean_pool
@@ -62,7 +63,8 @@ def test_pools_refuse():
 
 def test_loads_stay_behind_the_wait_for_the_kernel_before():
     """The compiler may take tensors for constant, as nobody writes them in this kernel."""
-    for kernel in (max_pool((8, 9, 9, 64), (3, 3), (2, 2)), mean_pool((8, 7, 7, 64))):
+    depthwise = depthwise_fused((8, 9, 9, 64), (3, 3), (1, 1), (1, 1), "relu6")
+    for kernel in (max_pool((8, 9, 9, 64), (3, 3), (2, 2)), mean_pool((8, 7, 7, 64)), depthwise):
         sass = d2ltvm.build(kernel, "sm_90a").sass("sm_90a")
         places = [found[0] for found in re.finditer(r"\b(ACQBULK|LDG)\b", sass)]
         assert places[0] == "ACQBULK" and "LDG" in places
@@ -143,3 +145,45 @@ def test_plans_of_the_stem():
     assert plan_stem((1, 224, 224), 132).blocks == 56
     with pytest.raises(ValueError, match="expected columns that are a multiple of 8"):
         stem((1, 20, 20))
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    ("shape", "kernel", "stride", "pad", "options"),
+    [
+        ((2, 9, 11, 16), (3, 3), (1, 1), (1, 1), {"strip": (3, 3), "width": 2}),  # strips are cut
+        ((2, 9, 11, 16), (3, 3), (2, 2), (1, 1), {"strip": (2, 2), "width": 4}),
+        ((1, 8, 7, 24), (5, 3), (1, 2), (2, 0), {"strip": (4, 3), "width": 8}),
+        ((3, 1, 1, 8), (3, 3), (1, 1), (1, 1), {}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("activation", ["", "relu", "relu6"])
+def test_depthwise(run, shape, kernel, stride, pad, options, activation):
+    x, w = random(*shape, dtype="float16"), 2 * random(*kernel, shape[3], dtype="float16")
+    bias = random(shape[3])
+    options["activation"] = activation
+    conv = depthwise_fused(shape, kernel, stride, pad, **options)
+    y = np.full([int(size) for size in conv.params[-1].shape], np.nan, "float16")
+    run(conv, x, w, bias, y)
+
+    def exact_sums(images, weights):
+        images = np.pad(images, ((0, 0), *((p, p) for p in pad), (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(images, kernel, (1, 2))
+        return np.einsum("bijcyx,yxc->bijc", windows[:, :: stride[0], :: stride[1]], weights)
+
+    wide = x.astype("float64"), w.astype("float64")
+    want, most = exact_sums(*wide) + bias, exact_sums(*map(np.abs, wide)) + abs(bias)
+    if activation:
+        want = np.clip(want, 0, 6 if activation == "relu6" else None)
+    compare("Y", y, want, most, terms=2 * kernel[0] * kernel[1] + 1, sums="float32")
+
+
+def test_depthwise_refuses():
+    told = (1, 8, 8, 16), (3, 3), (1, 1), (1, 1)
+    with pytest.raises(ValueError, match="activation is 'tanh'; expected one of"):
+        depthwise_fused(*told, "tanh")
+    with pytest.raises(ValueError, match="width is 3; expected 2, 4 or 8"):
+        depthwise_fused(*told, width=3)
+    with pytest.raises(ValueError, match="expected one that fits into"):
+        depthwise_fused((1, 2, 2, 8), (5, 5), (1, 1))

@@ -1,6 +1,7 @@
 """Networks as launches on Hopper, beside NumPy's float64; their kernels one by one."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from d2ltvm.network import (
     reference,
 )
 from d2ltvm.network.graph import Network
+from d2ltvm.network.models import MODELS
 
 BLOCK = Network(
     "a block",
@@ -131,7 +133,7 @@ def test_resnet_50_is_the_program_that_was_measured(resnet, batch, monkeypatch):
         assert line["us"] == pytest.approx(us[step.node], abs=1e-3)
         if isinstance(kernel, hopper_kernels.AnyConv):
             later = {"distributed": False, "abreast": 1, "parts": 1, "scale": False}
-            later |= {"numbers": "float16"}
+            later |= {"numbers": "float16", "relu6": False}
             assert json.loads(any_layer.to_text(kernel.layer)) == later | line["plan"]
             assert kernel.plan.relu == line["relu"]
             assert kernel.plan.residual == line["residual"]
@@ -159,10 +161,11 @@ def test_a_race_has_the_measured_kernel_and_the_models(monkeypatch):
     monkeypatch.setattr(measured_kernels, "_this_device", lambda: "nvidia-h200")
     conv = graph.Conv("conv", ("data",), filters=64, kernel=(3, 3), padding=(1, 1), weight="w",
                       activation="relu")  # fmt: skip
-    network = Network("one", (graph.Input("data", size=(256, 64, 56, 56)), conv))
+    mean = graph.GlobalAvgPool("mean", ("conv",))
+    network = Network("one", (graph.Input("data", size=(256, 64, 56, 56)), conv, mean))
     weights = some_weights(network)
-    (alone,) = on_hopper.program(network, weights, sms=132, measured=False, many=2).steps
-    (raced,) = on_hopper.program(network, weights, sms=132, many=2).steps
+    alone, _ = on_hopper.program(network, weights, sms=132, measured=False, many=2).steps
+    raced, _ = on_hopper.program(network, weights, sms=132, many=2).steps
     assert {raced.kernel, *raced.others} == {alone.kernel, *alone.others, raced.kernel}
     assert len(raced.others) >= 2 and raced.kernel not in raced.others
 
@@ -196,7 +199,7 @@ def test_other_kernels_of_a_step():
 
 def test_sums_fit_into_registers():
     for kernel in hopper_kernels.conv_kernels(
-        Conv(256, (28, 28), 128, 512), True, True, 132, many=4
+        Conv(256, (28, 28), 128, 512), "relu", True, 132, many=4
     ):
         plan = kernel.plan
         threads = 128 * (plan.consumers + 1) * plan.blocks_per_sm
@@ -204,9 +207,68 @@ def test_sums_fit_into_registers():
 
 
 def test_what_there_is_no_kernel_for():
-    depthwise = load("mobilenet", size=32)
-    prepared, weights = prepare(depthwise, random_weights(depthwise))
-    with pytest.raises(ValueError, match=r"groups is 32; expected 1"):
-        on_hopper.program(prepared, weights, sms=4)
+    imported = load("mobilenet", size=32)
     with pytest.raises(ValueError, match="is a BatchNorm; expected a network after fold_batch_no"):
-        on_hopper.program(depthwise, random_weights(depthwise), sms=4)
+        on_hopper.program(imported, random_weights(imported), sms=4)
+    conv = graph.Conv("conv", ("data",), filters=16, kernel=(3, 3), weight="w", groups=2)
+    pairs = Network("pairs", (graph.Input("data", size=(1, 16, 8, 8)), conv))
+    with pytest.raises(ValueError, match="conv: groups is 2; expected 1, or one for each channel"):
+        on_hopper.program(pairs, some_weights(pairs), sms=4)
+    given = replace(conv, inputs=("data", "data"), padding=(1, 1), groups=16)
+    added = Network("added", (graph.Input("data", size=(1, 16, 8, 8)), given))
+    with pytest.raises(ValueError, match="conv: adds data; expected no addition with groups"):
+        on_hopper.program(added, some_weights(added), sms=4)
+
+
+# The kinds of MobileNetV2: clipped at 6, depthwise, an addition without an activation, and in the
+# end a convolution of one pixel that is flattened.
+MOBILE = Network(
+    "a mobile block",
+    (
+        graph.Input("data", size=(2, 3, 16, 18)),
+        graph.Conv("stem", ("data",), filters=16, kernel=(3, 3), stride=(2, 2), padding=(1, 1),
+                   weight="w0", bias="b0", activation="relu6"),
+        graph.Conv("wide", ("stem",), filters=32, kernel=(1, 1), weight="w1", bias="b1",
+                   activation="relu6"),
+        graph.Conv("each", ("wide",), filters=32, kernel=(3, 3), padding=(1, 1), groups=32,
+                   weight="w2", bias="b2", activation="relu6"),
+        graph.Conv("narrow", ("each", "stem"), filters=16, kernel=(1, 1), weight="w3", bias="b3"),
+        graph.Conv("halved", ("narrow",), filters=16, kernel=(3, 3), stride=(2, 2), padding=(1, 1),
+                   groups=16, weight="w4", activation="relu"),
+        graph.GlobalAvgPool("mean", ("halved",)),
+        graph.Conv("scores", ("mean",), filters=24, kernel=(1, 1), weight="w5"),
+        graph.Flatten("flat", ("scores",)),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUN)
+def test_a_block_of_a_mobile_net(run):
+    weights = {name: 4 * array for name, array in some_weights(MOBILE).items()}
+    images = np.random.default_rng(1).standard_normal(MOBILE.input.size).astype("float16")
+    program = on_hopper.program(MOBILE, weights, sms=4)
+    got = on_hopper.run(program, np.ascontiguousarray(images.transpose(0, 2, 3, 1)), run)
+    values = reference.run(MOBILE, rounded(weights), images)
+    assert values["wide"].max() == values["each"].max() == 6  # some are clipped
+    assert got.dtype == np.float32  # the scores, though a flattening is the last node
+    want = values["flat"]
+    # Six layers in a row round to float16. Rounding is by half of 2^-10 of a number, and the
+    # weights, four times as large as those of `BLOCK`, make up to four times as much of it.
+    np.testing.assert_allclose(got.reshape(want.shape), want, atol=24 * 2**-11 * abs(want).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_each_network_of_the_zoo_has_kernels(name):
+    imported = load(name, batch=32)
+    network, weights = prepare(imported, random_weights(imported))
+    program = on_hopper.program(network, weights, sms=132, measured=False)
+    assert program.sizes[program.result] == 4 * 32 * 1000
+    kinds = {type(step.kernel) for step in program.steps}
+    mobile = name.startswith("mobilenet")
+    assert (hopper_kernels.Depthwise in kinds) == mobile
+    assert (hopper_kernels.Stem in kinds) == name.startswith("resnet")
+    computed = {step.node for step in program.steps}
+    convs = {n.name for n in network if isinstance(n, graph.Conv | graph.Dense)}
+    assert convs - computed == ({"conv0_fwd", "resnetv10_conv0_fwd"} & convs) - computed

@@ -13,7 +13,7 @@ import d2ltvm
 from d2ltvm import __main__
 from d2ltvm.bench.timing import Timing
 from d2ltvm.errors import MissingError
-from d2ltvm.network import launching, on_hopper, reference, run_on_hopper
+from d2ltvm.network import graph, launching, on_hopper, reference, run_on_hopper
 from d2ltvm.network.hopper_kernels import MaxPool, MeanPool
 from d2ltvm.system import colab, devices
 
@@ -119,10 +119,11 @@ def test_another_gpu_or_no_pytorch_is_one_line(monkeypatch, capsys):
 
 
 def test_a_network_without_kernels_is_one_line(hopper, monkeypatch, capsys):
-    network = d2ltvm.network.load("mobilenet", size=32)
-    fused, weights = d2ltvm.network.prepare(network, d2ltvm.network.random_weights(network))
+    conv = graph.Conv("conv", ("data",), filters=16, kernel=(3, 3), weight="w", groups=2)
+    fused = graph.Network("pairs", (graph.Input("data", size=(1, 16, 8, 8)), conv))
+    weights = d2ltvm.network.random_weights(fused)
     monkeypatch.setattr(run_on_hopper, "prepared", lambda *_: (fused, weights, None))
-    assert_refused(capsys, "groups is 32; expected 1")
+    assert_refused(capsys, "groups is 2; expected 1, or one for each channel")
 
 
 def assert_refused(capsys, said):

@@ -96,8 +96,10 @@ def finish(acc, i, g, values, R, halves, work, consumer, thread, plan):
                 p: T.let[T.int32] = work.pixel + block + row + h * 8
                 c: T.let[T.int32] = work.channel + column + v
                 add_at(acc, j, p, c, column + v, values, consumer, R, brought, plan)
-            if plan.relu:
+            if plan.relu or plan.relu6:
                 acc[j] = T.max(acc[j], T.float32(0))
+            if plan.relu6:
+                acc[j] = T.min(acc[j], T.float32(6))
 
 
 @T.inline

@@ -273,8 +273,8 @@ def any_layer(
         way: as for `Layer`; None for the one that should be fastest.
         known: whether a plan that was measured comes before those of the model.
         options: of `any_plan.Plan`. Those that say what is computed (`bias`, `residual`, `scale`,
-            `relu`, `wide`, `numbers`) leave the plan to be chosen; others, which say how, want a
-            `way`.
+            `relu`, `relu6`, `wide`, `numbers`) leave the plan to be chosen; others, which say how,
+            want a `way`.
 
     Raises:
         ValueError: a convolution cannot be run this way.

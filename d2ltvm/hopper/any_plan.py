@@ -47,6 +47,7 @@ class Plan:
         scale: whether sums are multiplied by a value of each channel before that, as a batch norm
             does whose factors are not part of the weights.
         relu: whether what is then below zero becomes zero.
+        relu6: the same, and whether what is above six becomes six.
         wide: whether results are float32.
         pingpong: whether two consumers take tiles in turns: one multiplies while the other one
             stores. Else they have half of a tile each.
@@ -87,6 +88,7 @@ class Plan:
     residual: bool = False
     scale: bool = False
     relu: bool = False
+    relu6: bool = False
     wide: bool = False
     pingpong: bool = False
     room: int = 1

@@ -162,7 +162,7 @@ def _sorted(conv: Conv, sms: int, of: Costs, **options: Any) -> tuple[Plan, ...]
 
 
 CHOSEN_BY_YOU = {
-    "windows", "transposed", "bias", "residual", "scale", "relu", "wide", "numbers"
+    "windows", "transposed", "bias", "residual", "scale", "relu", "relu6", "wide", "numbers"
 }  # fmt: skip
 
 

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
+from d2ltvm.compute.convolution import conv_out_size
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import costs
 from d2ltvm.hopper.any_layer import Layer, ways
 from d2ltvm.hopper.any_model import boxed, boxes_are_known, estimate_boxed
 from d2ltvm.hopper.any_plan import Plan
+from d2ltvm.hopper.depthwise import depthwise_fused
 from d2ltvm.hopper.implicit_fused import conv_nhwc_fused
 from d2ltvm.hopper.planning import ConvPlan, check_sms
 from d2ltvm.hopper.pooling import max_pool, mean_pool
 from d2ltvm.hopper.stem import FILTERS, StemPlan, plan_stem, stem
 from d2ltvm.layouts import Pair
+from d2ltvm.schedules.strips import depthwise_plan
 
 Shape = tuple[int, ...]
 Tensor = tuple[Shape, str]  # shape and dtype
@@ -133,6 +136,41 @@ class BoxConv:
 
 
 @dataclass(frozen=True)
+class Depthwise:
+    """A depthwise convolution with a bias and an activation: see `hopper.depthwise`."""
+
+    images: tuple[int, int, int, int]
+    kernel: Pair
+    stride: Pair
+    pad: Pair
+    activation: str
+
+    @property
+    def takes(self) -> tuple[Tensor, ...]:
+        channels = self.images[3]
+        return (
+            (self.images, HALF),
+            ((*self.kernel, channels), HALF),
+            ((channels,), SINGLE),
+            (under_windows(self.images, self.kernel, self.stride, self.pad), HALF),
+        )
+
+    @property
+    def seconds(self) -> float:
+        return moved(self)
+
+    def make(self) -> Any:
+        _, h, w, channels = self.images
+        told = max(h, w), max(self.kernel), max(self.pad), max(self.stride)
+        plan: Any = depthwise_plan(channels, *told)
+        how = self.activation, plan["strip"], plan["width"]
+        return depthwise_fused(self.images, self.kernel, self.stride, self.pad, *how)
+
+    def __str__(self) -> str:
+        return "a thread for a strip of a few channels"
+
+
+@dataclass(frozen=True)
 class Copy:
     """The copy of images that a layer of few channels needs before its kernel."""
 
@@ -164,12 +202,8 @@ class MaxPool:
 
     @property
     def takes(self) -> tuple[Tensor, ...]:
-        batch, h, w, c = self.images
-        high, wide = (
-            (n + 2 * p - k) // s + 1
-            for n, p, k, s in zip((h, w), self.pad, self.kernel, self.stride, strict=True)
-        )
-        return ((self.images, HALF), ((batch, high, wide, c), HALF))
+        result = under_windows(self.images, self.kernel, self.stride, self.pad)
+        return ((self.images, HALF), (result, HALF))
 
     @property
     def seconds(self) -> float:
@@ -235,6 +269,19 @@ class Stem:
         return f"with its pool, {self.plan.rows} rows of it a block, 2 blocks an SM"
 
 
+def under_windows(
+    images: tuple[int, int, int, int], kernel: Pair, stride: Pair, pad: Pair
+) -> tuple[int, int, int, int]:
+    """The shape of what has a result for each place of a window in images, channels last.
+
+    >>> under_windows((8, 112, 112, 64), (3, 3), (2, 2), (1, 1))
+    (8, 56, 56, 64)
+    """
+    batch, h, w, c = images
+    high, wide = (conv_out_size(*sizes) for sizes in zip((h, w), kernel, pad, stride, strict=True))
+    return batch, high, wide, c
+
+
 def nbytes(tensor: Tensor) -> int:
     """Bytes of a tensor of float16 or float32."""
     shape, dtype = tensor
@@ -248,7 +295,7 @@ def moved(kernel: HopperKernel) -> float:
 
 def conv_kernels(
     conv: Conv,
-    relu: bool,
+    activation: str,
     residual: bool,
     sms: int | None = None,
     many: int = 1,
@@ -256,25 +303,29 @@ def conv_kernels(
 ) -> list[AnyConv | BoxConv]:
     """Kernels for a convolution with a bias, the fastest by the model first.
 
-    >>> best, *others = conv_kernels(Conv(8, (7, 7), 512, 512, (3, 3), (1, 1)), True, False, many=2)
+    >>> conv = Conv(8, (7, 7), 512, 512, (3, 3), (1, 1))
+    >>> best, *others = conv_kernels(conv, "relu", False, many=2)
     >>> all(best.seconds <= other.seconds for other in others)
     True
 
     Args:
         conv: sizes.
-        relu, residual: whether a ReLU follows, and whether there is something to add before it.
+        activation: what follows: '' for nothing, 'relu', or 'relu6'.
+        residual: whether there is something to add before that.
         sms: blocks that run at once; None for one on each SM.
         many: plans of each kind.
         wide: whether results are float32.
     """
     sms = check_sms(sms)
-    told: dict[str, Any] = {"bias": True, "relu": relu, "residual": residual, "wide": wide}
+    told: dict[str, Any] = {"bias": True, "residual": residual, "wide": wide}
+    told |= {activation: True} if activation else {}
     found: list[AnyConv | BoxConv] = []
     for _, layers in groupby(
         sorted(ways(conv, True, sms, 4 * many, **told), key=lambda layer: layer.way),
         key=lambda layer: layer.way,
     ):
         found += sorted(map(AnyConv, layers), key=lambda kernel: kernel.seconds)[:many]
-    if not residual and not wide and boxes_are_known(conv) and boxed(conv, sms):
-        found.append(BoxConv(conv, relu, sms))
+    plain = not residual and not wide and activation != "relu6"
+    if plain and boxes_are_known(conv) and boxed(conv, sms):
+        found.append(BoxConv(conv, activation == "relu", sms))
     return sorted(found, key=lambda kernel: kernel.seconds)

@@ -17,7 +17,8 @@ from d2ltvm.network.on_hopper import Array, Program
 from d2ltvm.system import devices
 
 Function = Callable[..., Any]
-SOURCES = ("compiler/*.py", "hopper/*.py", "network/hopper_kernels.py")  # that make a kernel
+# That make a kernel.
+SOURCES = ("compiler/*.py", "hopper/*.py", "schedules/strips.py", "network/hopper_kernels.py")
 
 
 def compile_library(kernel: HopperKernel, path: str) -> str:

@@ -25,6 +25,7 @@ from d2ltvm.network.hopper_kernels import (
     AnyConv,
     BoxConv,
     Copy,
+    Depthwise,
     HopperKernel,
     MaxPool,
     MeanPool,
@@ -222,7 +223,8 @@ def program(
         measured: False for the model's choice in any case.
 
     Raises:
-        ValueError: a node is of another kind, or there is no kernel for it: groups, or relu6.
+        ValueError: a node is of another kind, or there is no kernel for it: groups of two or more
+            channels.
     """
     found = _Steps(network, weights, check_sms(sms), many, fused_stem, measured)
     for node in network.nodes[1:]:
@@ -250,12 +252,15 @@ class _Steps:
         self.constants: dict[str, Array] = {}
         self.names = {network.input.name: network.input.name}  # of values, by node
         self.images: dict[str, tuple[int, ...]] = {}  # shapes in NCHW that were flattened
+        self.last = _computed_last(network)
 
     def add(self, node: Node) -> None:
         shapes = self.network.given(node)
         match node:
             case graph.Conv() if self.fused_stem and _is_stem(self.network, node):
                 self._stem(node, shapes[0])
+            case graph.Conv() if 1 < node.groups == shapes[0][1] == node.filters:
+                self._depthwise(node, shapes[0])
             case graph.Conv():
                 self._conv(node, shapes[0])
             case graph.Dense():
@@ -283,19 +288,39 @@ class _Steps:
     def _stem(self, node: graph.Conv, shape: tuple[int, ...]) -> None:
         (pool,) = self.network.readers(node.name)
         batch, height, width, _ = _nhwc(shape)
-        weight, bias = self.weights[node.weight], self.weights[node.bias]
+        weight = self.weights[node.weight]
         kernel = Stem((batch, height, width), self.sms)
         names = [f"{node.name}, weight", f"{node.name}, bias"]
         self.constants[names[0]] = stem_weights(weight.transpose(2, 3, 0, 1).astype("float16"))
-        self.constants[names[1]] = bias.astype("float32")
+        self.constants[names[1]] = self._bias(node)
         flop = 2 * node.multiply_adds(shape)
         reads = (self.names[node.inputs[0]], *names)
         self.steps.append(Step(node.name, kernel, reads, pool.name, flop))
         self.names[pool.name] = pool.name
 
+    def _depthwise(self, node: graph.Conv, shape: tuple[int, ...]) -> None:
+        if node.residual:
+            raise ValueError(f"{node.name}: adds {node.residual}; expected no addition with groups")
+        told = (node.kernel, node.stride, node.padding, node.activation)
+        names = [f"{node.name}, weight", f"{node.name}, bias"]
+        weight = self.weights[node.weight][:, 0].transpose(1, 2, 0)
+        self.constants[names[0]] = np.ascontiguousarray(weight.astype("float16"))
+        self.constants[names[1]] = self._bias(node)
+        flop = 2 * node.multiply_adds(shape)
+        reads = (self.names[node.inputs[0]], *names)
+        self.steps.append(Step(node.name, Depthwise(_nhwc(shape), *told), reads, node.name, flop))
+        self.names[node.name] = node.name
+
+    def _bias(self, node: graph.Conv | graph.Dense) -> Array:
+        """The biases of a node, or zeros, in float32."""
+        filters = node.filters if isinstance(node, graph.Conv) else node.units
+        return (self.weights[node.bias] if node.bias else np.zeros(filters)).astype("float32")
+
     def _conv(self, node: graph.Conv, shape: tuple[int, ...]) -> None:
         if node.groups > 1:
-            raise ValueError(f"{node.name}: groups is {node.groups}; expected 1")
+            raise ValueError(
+                f"{node.name}: groups is {node.groups}; expected 1, or one for each channel"
+            )
         batch, channels, *size = shape
         conv = Conv(
             batch, (size[0], size[1]), channels, node.filters, node.kernel, node.padding,
@@ -312,8 +337,7 @@ class _Steps:
             _, c, h, w = self.images[name]
             weight = weight.reshape(-1, c, h, w).transpose(0, 2, 3, 1).reshape(len(weight), -1)
         conv = product(shape[0], node.units, shape[1])
-        wide = node is self.network.output
-        self._product(node, conv, weight[None], [name], wide)
+        self._product(node, conv, weight[None], [name])
 
     def _product(
         self,
@@ -321,11 +345,9 @@ class _Steps:
         conv: Conv,
         weight: Array,
         inputs: list[str],
-        wide: bool = False,
     ) -> None:
-        if node.activation not in ("", "relu"):
-            raise ValueError(f"{node.name}: activation is {node.activation}; expected relu or none")
-        kernels = self._kernels(conv, node.activation == "relu", len(inputs) > 1, wide)
+        wide = node.name == self.last
+        kernels = self._kernels(conv, node.activation, len(inputs) > 1, wide)
         kernel = kernels[0]
         layer = kernel.layer if isinstance(kernel, AnyConv) else None
         if layer and layer.copies:
@@ -338,23 +360,31 @@ class _Steps:
         packed = weight.astype("float16")
         self.constants[names[0]] = layer.weights(packed) if layer else packed
         self.constants[names[0]] = np.ascontiguousarray(self.constants[names[0]])
-        bias = self.weights[node.bias] if node.bias else np.zeros(conv.oc)
-        self.constants[names[1]] = bias.astype("float32")
+        self.constants[names[1]] = self._bias(node)
         step = Step(node.name, kernel, (inputs[0], *names, *inputs[1:]), node.name, conv.flop)
         others = tuple(dict.fromkeys(other for other in kernels if other != kernel))
         self.steps.append(replace(step, reads=_reads(step, kernel), others=others))
         self.names[node.name] = node.name
 
     def _kernels(
-        self, conv: Conv, relu: bool, residual: bool, wide: bool
+        self, conv: Conv, activation: str, residual: bool, wide: bool
     ) -> list[AnyConv | BoxConv]:
         """Kernels for a convolution: first the one to take, then others for a race."""
-        told = (conv, relu, residual, self.sms)
-        won = measured_kernel(*told, wide=wide) if self.measured else None
+        won = None
+        if self.measured and activation != "relu6":  # no race had one of these
+            won = measured_kernel(conv, activation == "relu", residual, self.sms, wide=wide)
         if won and self.many == 1:
             return [won]
-        kernels = conv_kernels(*told, self.many, wide=wide)
+        kernels = conv_kernels(conv, activation, residual, self.sms, self.many, wide=wide)
         return [won, *kernels] if won else kernels
+
+
+def _computed_last(network: Network) -> str:
+    """The name of the node that computes what a network gives: flattening computes nothing."""
+    node = network.output
+    while isinstance(node, graph.Flatten):
+        node = network[node.inputs[0]]
+    return node.name
 
 
 def _is_stem(network: Network, node: graph.Conv) -> bool:

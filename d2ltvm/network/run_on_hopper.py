@@ -23,7 +23,7 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
     Kernels that are not kept on disk are compiled first, in several processes.
 
     Args:
-        name: one of `models.MODELS` without groups and relu6, for which there are no kernels.
+        name: one of `models.MODELS`.
         batch: as for `d2ltvm.network.run.run`, and so are the next two.
         size: see there.
         image: see there.

@@ -1,0 +1,150 @@
+"""Depthwise convolution with channels last, float16, with a bias and an activation behind it."""
+
+import math
+from typing import Any
+
+from tvm.script import tirx as T
+
+from d2ltvm.compute.ops import countable, wholes
+from d2ltvm.errors import shown
+from d2ltvm.hopper.padding import is_inside
+from d2ltvm.hopper.planning import check_multiples
+from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
+from d2ltvm.layouts import Pair
+
+ACTIVATIONS = ("", "relu", "relu6")
+
+
+def depthwise_fused(
+    images: tuple[int, int, int, int],
+    kernel: Pair,
+    stride: Pair,
+    pad: Pair = (0, 0),
+    activation: str = "",
+    strip: Pair = (2, 2),
+    width: int = 8,
+) -> Any:
+    """A kernel for a depthwise convolution, a bias and an activation, channels last.
+
+    >>> conv = depthwise_fused((8, 56, 56, 64), (3, 3), (1, 1), (1, 1), "relu6")
+    >>> [param.shape for param in conv.params]
+    [(8, 56, 56, 64), (3, 3, 64), (64,), (8, 56, 56, 64)]
+
+    Images, weights and results are float16, biases and sums float32. A thread has `width`
+    neighbouring channels of a strip of the result, as in `schedules.depthwise_strips`. It loads
+    its weights once, and each pixel under the strip once.
+
+    Args:
+        images: (batch, height, width, channels); channels are a multiple of 8.
+        kernel, stride, pad: by rows and by columns.
+        activation: '' for none, 'relu', or 'relu6'.
+        strip: rows and columns of the result that a thread has. `schedules.strips.depthwise_plan`
+            has a rule for it.
+        width: channels of a thread, 2, 4 or 8.
+
+    Returns:
+        A PrimFunc of images, weights, biases and results, for `d2ltvm.build`.
+
+    Raises:
+        ValueError: a size is not as above, or the kernel does not fit into the padded image.
+    """
+    batch, h, w, c = countable("images", wholes("images", images, 4))
+    (kh, kw), (sh, sw) = wholes("kernel", kernel, 2), wholes("stride", stride, 2)
+    ph, pw = wholes("pad", pad, 2, 0)
+    check_multiples(channels=c)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation is {shown(activation)}; expected one of {ACTIVATIONS}")
+    oh, ow = (h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1
+    if min(oh, ow) < 1:
+        raise ValueError(f"kernel is {shown(kernel)}; expected one that fits into {images}")
+    down, across = wholes("strip", strip, 2)
+    if width not in (2, 4, 8):
+        raise ValueError(f"width is {shown(width)}; expected 2, 4 or 8")
+    high, wide, groups = math.ceil(oh / down), math.ceil(ow / across), c // width
+    work = batch * high * wide * groups
+    threads = 256 if work >= 132 * 256 else 128  # small blocks, where there is little to do
+    sums, taps = down * across, kh * kw
+    under = (across - 1) * sw + kw  # columns under a strip
+    all_rows, all_columns = oh % down == 0, ow % across == 0  # no strip is cut
+
+    @T.inline
+    def load_row(row, X, n, y, x, z):
+        """The pixels of a row under a strip; zeros outside of the image."""
+        for q in T.unroll(under):
+            left: T.let[T.int32] = x * sw - pw + q
+            if is_inside(y, h) and is_inside(left, w):
+                for v in T.vectorized(width):
+                    row[q * width + v] = X[n, y, left, z + v]
+            else:
+                for v in T.unroll(width):
+                    row[q * width + v] = T.float16(0)
+
+    @T.inline
+    def add_row(acc, row, weights, r):
+        """Add what row r under a strip gives to each of its sums."""
+        for d in T.unroll(down):
+            if r - d * sh >= 0 and r - d * sh < kh:
+                for a in T.unroll(across):
+                    for q in T.unroll(kw):
+                        for v in T.unroll(width):
+                            acc[(d * across + a) * width + v] = acc[
+                                (d * across + a) * width + v
+                            ] + T.Cast("float32", row[(a * sw + q) * width + v]) * T.Cast(
+                                "float32", weights[((r - d * sh) * kw + q) * width + v]
+                            )
+
+    @T.inline
+    def store(acc, bias, own, Y, n, y, x, z):
+        """Add biases, apply the activation, and store the results of a strip."""
+        for d in T.unroll(down):
+            for a in T.unroll(across):
+                if (all_rows or y + d < oh) and (all_columns or x + a < ow):
+                    for v in T.unroll(width):
+                        i: T.let[T.int32] = (d * across + a) * width + v
+                        acc[i] = acc[i] + bias[v]
+                        if activation != "":
+                            acc[i] = T.max(acc[i], T.float32(0))
+                        if activation == "relu6":
+                            acc[i] = T.min(acc[i], T.float32(6))
+                        own[v] = T.Cast("float16", acc[i])
+                    for v in T.vectorized(width):
+                        Y[n, y + d, x + a, z + v] = own[v]
+
+    @T.prim_func
+    def main(x_ptr: T.handle, w_ptr: T.handle, b_ptr: T.handle, y_ptr: T.handle):
+        X = T.match_buffer(x_ptr, (batch, h, w, c), "float16", align=16)
+        W = T.match_buffer(w_ptr, (kh, kw, c), "float16", align=16)
+        B = T.match_buffer(b_ptr, (c,), "float32", align=16)
+        Y = T.match_buffer(y_ptr, (batch, oh, ow, c), "float16", align=16)
+        T.device_entry()
+        block = T.cta_id([math.ceil(work / threads)])
+        T.warpgroup_id([threads // 128])
+        thread = T.thread_id([threads])
+        pool = T.SMEMPool()
+        pool.alloc((1,), "uint64", align=8)  # a dependent launch has shared memory
+        pool.commit()
+        wait_for_kernel_before()
+        acc = T.alloc_local((sums * width,), "float32")
+        weights = T.alloc_local((taps * width,), "float16")
+        bias = T.alloc_local((width,), "float32")
+        row = T.alloc_local((under * width,), "float16")
+        own = T.alloc_local((width,), "float16")
+        i: T.let[T.int32] = block * threads + thread
+        z: T.let[T.int32] = i % groups * width
+        x: T.let[T.int32] = i // groups % wide * across
+        y: T.let[T.int32] = i // (groups * wide) % high * down
+        n: T.let[T.int32] = i // (groups * wide * high)
+        if i < work:
+            for t in T.unroll(taps):
+                for v in T.vectorized(width):
+                    weights[t * width + v] = W[t // kw, t % kw, z + v]
+            for v in T.unroll(width):
+                bias[v] = B[z + v]
+            for j in T.unroll(sums * width):
+                acc[j] = T.float32(0)
+            for r in T.unroll((down - 1) * sh + kh):
+                load_row(row, X, n, y * sh - ph + r, x, z)
+                add_row(acc, row, weights, r)
+            store(acc, bias, own, Y, n, y, x, z)
+
+    return dependent_launch(main)
