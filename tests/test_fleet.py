@@ -771,6 +771,65 @@ def test_servers_can_join_the_tracker_of_another_fleet(servers, tmp_path, to):
     until(lambda: not tracker.ports(address))
 
 
+class Idle:
+    """What `_Run` asks of a worker."""
+
+    def __init__(self, job=None):
+        self.job = job
+
+
+def test_builders_are_few_until_a_server_waits(monkeypatch):
+    """More begin only where all of them are busy and a server has waited for a while."""
+    now = [100.0]
+    monkeypatch.setattr(measuring.time, "monotonic", lambda: now[0])
+    address = fleet.Address("127.0.0.1", 1, "a key")
+    run = measuring._Run(address, None, None, None, None, None, None)
+    servers, building = [Idle(), Idle("a job")], [Idle() for _ in range(20)]
+    few = run.may_build = measuring.FEW * len(servers)
+    run.fed = now[0]
+
+    def may_build(patience):
+        now[0] += patience * measuring.PATIENCE
+        return len(run._builders(building, servers))
+
+    def all_are(workers, job):
+        for worker in workers:
+            worker.job = job
+
+    assert may_build(0) == may_build(2) == few  # they have no jobs yet
+    all_are(building[:few], "a job")
+    assert may_build(0.9) == few
+    assert may_build(0.2) == 2 * few
+    building[few - 1].job = None  # one has built
+    assert may_build(2) == 2 * few
+    all_are(building, "a job")
+    run.to_measure.append("a library")  # no server waits
+    assert may_build(2) == 2 * few
+    run.to_measure.clear()
+    all_are(servers, "a job")
+    assert may_build(2) == 2 * few
+    all_are(servers, None)
+    assert may_build(0.9) == 2 * few
+    assert may_build(0.2) == len(building)  # all that there are
+
+
+@pytest.mark.slow
+def test_quick_candidates_need_few_processes(servers, to, monkeypatch):
+    """Where libraries are soon there, no more begin than a few for each server."""
+    started, begin = [], workers.Worker._start
+
+    def start(worker):
+        started.append(worker)
+        begin(worker)
+
+    monkeypatch.setattr(workers.Worker, "_start", start)
+    monkeypatch.setattr(measuring, "PATIENCE", 1000.0)  # however slow this machine is
+    found = measure({f"{k}": good(k) for k in range(12)}, servers, to, builders=12)
+    assert set(statuses(found).values()) == {"ok"}
+    # And one that speaks with each server.
+    assert len(started) == (measuring.FEW + 1) * len(servers.servers()) < 12 + 1
+
+
 @pytest.mark.slow
 def test_wrong_candidates_are_refused_before_anything_begins(servers, to):
     with pytest.raises(ValueError, match=r"candidates is {}"):

@@ -29,6 +29,9 @@ from d2ltvm.fleet.workers import Message, Worker, end_all, messages
 from d2ltvm.system import devices, threads
 
 ATTEMPTS = 2  # sessions that a candidate may lose before it is to blame
+# Processes that build are slow to begin beside each other. So there are a few for each server at
+# first, and as many more each time that a server has had nothing to measure for so long.
+FEW, PATIENCE = 4, 1.0  # processes; seconds
 
 Servers = Fleet | Address
 
@@ -100,7 +103,7 @@ def measure(
         target: what to build for, as `d2ltvm.build` takes it: 'llvm', or 'sm_90'.
         clock: how kernels are timed.
         limits: seconds that each step may take.
-        builders: how many compile at once; None is one a core.
+        builders: how many compile at once, at most; None is one a core.
         show: called with each new result.
 
     Returns:
@@ -180,6 +183,8 @@ class _Run:
         self.to_measure: deque[_Candidate] = deque()
         self.trouble_since: float | None = None  # since when no server has let us in
         self.not_before = 0.0  # nothing is asked of the tracker until then
+        self.may_build = 0  # processes
+        self.fed = 0.0  # when the servers last had something to measure
 
     def go(self, candidates: Sequence[_Candidate], task: Task, builders: int) -> None:
         """Until each candidate has a result."""
@@ -189,9 +194,11 @@ class _Run:
         self.to_build.extend(candidates)
         building = [Worker() for _ in range(min(builders, len(candidates)))]
         measuring = [Worker() for _ in range(count)]
+        self.may_build, self.fed = FEW * count, time.monotonic()
         try:
             while self._give_work(building, measuring):
-                for worker, candidate, message in messages([*measuring, *building]):
+                most = PATIENCE if self.may_build < len(building) else 3600.0
+                for worker, candidate, message in messages([*measuring, *building], most):
                     answer = self._measured if worker in measuring else self._built
                     answer(worker, candidate, message)
         finally:
@@ -200,7 +207,7 @@ class _Run:
     def _give_work(self, building: list[Worker], measuring: list[Worker]) -> bool:
         """Let idle workers begin; returns whether there is anything left to wait for."""
         ahead = 2 * len(measuring)
-        for worker in building:
+        for worker in self._builders(building, measuring):
             if worker.job is None and self.to_build and len(self.to_measure) < ahead:
                 self._begin_build(worker, self.to_build.popleft())
         if self.to_measure and (early := self.not_before - time.monotonic()) > 0:
@@ -209,6 +216,16 @@ class _Run:
             if worker.job is None and self.to_measure:
                 self._begin_session(worker, self.to_measure.popleft())
         return any(worker.job is not None for worker in (*building, *measuring))
+
+    def _builders(self, building: list[Worker], measuring: list[Worker]) -> list[Worker]:
+        """Those that may build: some more where a server waits though all of them are busy."""
+        now, those = time.monotonic(), building[: self.may_build]
+        idle = any(worker.job is None for worker in measuring) and not self.to_measure
+        if not idle or any(worker.job is None for worker in those):
+            self.fed = now
+        elif now - self.fed >= PATIENCE:
+            self.may_build, self.fed = self.may_build + FEW * len(measuring), now
+        return building[: self.may_build]
 
     def _path(self, candidate: _Candidate) -> Path:
         return self.folder / f"{candidate.id}.so"

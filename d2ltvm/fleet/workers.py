@@ -117,14 +117,19 @@ def end_all(workers: Sequence[Worker]) -> None:
         worker.end()
 
 
-def messages(workers: Sequence[Worker]) -> Iterator[tuple[Worker, Any, Message]]:
-    """Wait until something happens to a job, and say what: worker, job, message."""
+def messages(
+    workers: Sequence[Worker], most: float = 3600.0
+) -> Iterator[tuple[Worker, Any, Message]]:
+    """Wait until something happens to a job, and say what: worker, job, message.
+
+    Nothing comes if nothing happens for `most` seconds.
+    """
     busy = [worker for worker in workers if worker.job is not None]
     if not busy:
         return
     first = min(worker.deadline for worker in busy)
     connection.wait(
-        [worker._pipe for worker in busy], max(0.0, min(first - time.monotonic(), 3600.0))
+        [worker._pipe for worker in busy], max(0.0, min(first - time.monotonic(), most))
     )
     for worker in busy:
         job = worker.job
