@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from d2ltvm.errors import is_integer, shown
 from d2ltvm.hopper.any_conv import Conv, Windows
 from d2ltvm.hopper.planning import SHARED
 from d2ltvm.layouts import Walk
@@ -16,6 +17,11 @@ LARGEST_CLUSTER = 8  # blocks, on every GPU that has clusters
 # driver said so (cuOccupancyMaxActiveClusters; `bench.timed_plans.clusters`).
 AT_ONCE = {3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
 REGISTERS = 65536  # of an SM
+BOX = 256  # rows that TMA fetches at most at once
+COUNTS = (
+    "sms", "consumers", "per", "columns", "depth", "splits", "group", "blocks_per_sm", "room",
+    "cluster", "abreast", "parts",
+)  # fmt: skip
 FEW_TILES, MOST_IN_GROUP = 8, 32  # tiles along a side, and in a group
 BESIDE_SUMS = 40  # registers of a thread, read off kernels with an epilogue
 
@@ -357,9 +363,58 @@ def check_numbers(given: Plan) -> None:
         )
 
 
+def check_tile(given: Plan) -> None:
+    """Refuse tiles that wgmma, stmatrix and TMA cannot take."""
+    for name in COUNTS:
+        if not is_integer(value := getattr(given, name)) or value < 1:
+            raise ValueError(f"{name} is {shown(value)}; expected a positive integer")
+    if given.columns not in range(16, 257, 16):
+        raise ValueError(
+            f"columns is {given.columns}; expected a multiple of 16, from 16 to 256, of which "
+            "stmatrix stores 16 at once"
+        )
+    if given.depth not in (16, 32, 64):
+        raise ValueError(
+            f"depth is {given.depth}; expected 16, 32 or 64: TMA writes rows of so many channels"
+        )
+    if given.rows > BOX:
+        raise ValueError(
+            f"consumers is {given.consumers} and per {given.per}; expected together at most "
+            f"{BOX // 64}, since a box of TMA has up to {BOX} rows"
+        )
+    # As it is, the second matrix comes in boxes of 64 rows and 64 columns.
+    if not given.transposed and (given.channels % 64 or given.depth != 64):
+        raise ValueError(
+            f"transposed is False; expected True with tiles of {given.channels} channels and "
+            f"depth = {given.depth}: else a multiple of 64 channels, and depth = 64"
+        )
+
+    if given.bricks:
+        check_bricks(given)
+
+
+def check_bricks(given: Plan) -> None:
+    """Refuse tiles that are no box, or whose 64 rows of a consumer are none."""
+    box = given.bricks or ()
+    if given.conv.is_product or math.prod(box) != given.pixels:
+        raise ValueError(
+            f"bricks is {box}; expected {given.pixels} pixels, as a tile has, and None of a "
+            "product, whose images are read by rows"
+        )
+    stored = given.stored
+    if given.swapped or (
+        math.prod(stored) == 64 and not any(b % s for b, s in zip(box, stored, strict=True))
+    ):
+        return
+    raise ValueError(
+        f"bricks is {box}; expected sizes that boxes of 64 pixels fill, such as powers of 2"
+    )
+
+
 def check(given: Plan) -> None:
     """Refuse what would not end, or not be right."""
     check_numbers(given)
+    check_tile(given)
     if given.pingpong and (given.consumers, given.splits) != (2, 1):
         raise ValueError(
             f"pingpong is {given.pingpong}; expected False with consumers = {given.consumers} and "
