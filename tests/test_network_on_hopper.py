@@ -214,6 +214,12 @@ def test_what_there_is_no_kernel_for():
     pairs = Network("pairs", (graph.Input("data", size=(1, 16, 8, 8)), conv))
     with pytest.raises(ValueError, match="conv: groups is 2; expected 1, or one for each channel"):
         on_hopper.program(pairs, some_weights(pairs), sms=4)
+    pool = graph.MaxPool("pool", ("data",), kernel=(2, 2), stride=(2, 2))
+    each = replace(conv, filters=12, groups=12)
+    for node in (pool, each, graph.GlobalAvgPool("mean", ("data",))):
+        twelve = Network("twelve", (graph.Input("data", size=(1, 12, 8, 8)), node))
+        with pytest.raises(ValueError, match=f"{node.name}: gets 12 channels; expected a multiple"):
+            on_hopper.program(twelve, some_weights(twelve), sms=4)
     given = replace(conv, inputs=("data", "data"), padding=(1, 1), groups=16)
     added = Network("added", (graph.Input("data", size=(1, 16, 8, 8)), given))
     with pytest.raises(ValueError, match="conv: adds data; expected no addition with groups"):

@@ -224,7 +224,7 @@ def program(
 
     Raises:
         ValueError: a node is of another kind, or there is no kernel for it: groups of two or more
-            channels.
+            channels, or other than a multiple of 8 channels, of what has a thread for 8 or fewer.
     """
     found = _Steps(network, weights, check_sms(sms), many, fused_stem, measured)
     for node in network.nodes[1:]:
@@ -256,10 +256,13 @@ class _Steps:
 
     def add(self, node: Node) -> None:
         shapes = self.network.given(node)
+        depthwise = isinstance(node, graph.Conv) and 1 < node.groups == shapes[0][1] == node.filters
+        if depthwise or isinstance(node, graph.MaxPool | graph.GlobalAvgPool):
+            _check_channels(node, shapes[0][1])
         match node:
             case graph.Conv() if self.fused_stem and _is_stem(self.network, node):
                 self._stem(node, shapes[0])
-            case graph.Conv() if 1 < node.groups == shapes[0][1] == node.filters:
+            case graph.Conv() if depthwise:
                 self._depthwise(node, shapes[0])
             case graph.Conv():
                 self._conv(node, shapes[0])
@@ -377,6 +380,12 @@ class _Steps:
             return [won]
         kernels = conv_kernels(conv, activation, residual, self.sms, self.many, wide=wide)
         return [won, *kernels] if won else kernels
+
+
+def _check_channels(node: Node, channels: int) -> None:
+    """Refuse what threads with 8 channels each cannot share."""
+    if channels % 8:
+        raise ValueError(f"{node.name}: gets {channels} channels; expected a multiple of 8")
 
 
 def _computed_last(network: Network) -> str:
