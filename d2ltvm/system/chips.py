@@ -35,7 +35,7 @@ class Chip:
         memory_gb: device memory, GB.
         memory_kind: its technology.
         bandwidth_tb_s: its bandwidth, TB/s.
-        fp32_tflops: float32 peak without tensor cores, TFLOPS.
+        fp32_tflops: float32 peak without TensorCores, TFLOPS.
         fp16_tensor_tflops: float16 tensor-core peak, dense, TFLOPS.
         tf32_tensor_tflops: TF32 tensor-core peak, dense, TFLOPS; None where there is none.
         watts: thermal design power.
