@@ -131,9 +131,9 @@ def machine_graph(program, functions, images):
     import tvm_ffi
 
     from d2ltvm.network import launching
-    from d2ltvm.network.relax_program import Machine
+    from d2ltvm.network.relax_program import RelaxProgram
 
-    machine = Machine(program, functions, tvm.cuda())
+    machine = RelaxProgram(program, functions, tvm.cuda())
     x = tvm_ffi.from_dlpack(images.permute(0, 2, 3, 1).contiguous())
     kept = []
 

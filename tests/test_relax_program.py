@@ -30,7 +30,7 @@ def emulated(kernel):
 
 def machine(program):
     functions = {kernel: emulated(kernel) for kernel in program.kernels}
-    return relax_program.Machine(program, functions, DEVICE)
+    return relax_program.RelaxProgram(program, functions, DEVICE)
 
 
 def split(program, node):
@@ -62,7 +62,7 @@ def test_two_machines_have_kernels_of_their_own():
     called = []
     for number in range(2):
         functions = {k: lambda *_, n=number: called.append(n) for k in program.kernels}
-        relax_program.Machine(program, functions, DEVICE)(
+        relax_program.RelaxProgram(program, functions, DEVICE)(
             tvm.runtime.tensor(np.zeros(program.steps[0].kernel.takes[0][0], "float16"), DEVICE)
         )
     assert called == [0] * len(program.steps) + [1] * len(program.steps)

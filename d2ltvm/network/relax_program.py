@@ -73,10 +73,10 @@ def _seen_as(builder: Any, value: Any, shape: tuple[int, ...]) -> Any:
     return builder.emit(relax.op.reshape(value, shape))
 
 
-class Machine:
+class RelaxProgram:
     """TVM's virtual machine with a program and its weights.
 
-    >>> machine = Machine(program, functions, tvm.cuda())  # doctest: +SKIP
+    >>> machine = RelaxProgram(program, functions, tvm.cuda())  # doctest: +SKIP
     >>> machine(images).numpy().shape  # doctest: +SKIP
     (1, 1000)
 
