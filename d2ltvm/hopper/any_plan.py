@@ -17,7 +17,7 @@ LARGEST_CLUSTER = 8  # blocks, on every GPU that has clusters
 # driver said so (cuOccupancyMaxActiveClusters; `bench.timed_plans.clusters`).
 AT_ONCE = {3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
 REGISTERS = 65536  # of an SM
-BOX = 256  # rows that TMA fetches at most at once
+MOST_ROWS = 256  # that TMA fetches at once
 COUNTS = (
     "sms", "consumers", "per", "columns", "depth", "splits", "group", "blocks_per_sm", "room",
     "cluster", "abreast", "parts",
@@ -377,10 +377,10 @@ def check_tile(given: Plan) -> None:
         raise ValueError(
             f"depth is {given.depth}; expected 16, 32 or 64: TMA writes rows of so many channels"
         )
-    if given.rows > BOX:
+    if given.rows > MOST_ROWS:
         raise ValueError(
             f"consumers is {given.consumers} and per {given.per}; expected together at most "
-            f"{BOX // 64}, since a box of TMA has up to {BOX} rows"
+            f"{MOST_ROWS // 64}, since a box of TMA has up to {MOST_ROWS} rows"
         )
     # As it is, the second matrix comes in boxes of 64 rows and 64 columns.
     if not given.transposed and (given.channels % 64 or given.depth != 64):
