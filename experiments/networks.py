@@ -13,12 +13,14 @@ All networks are compiled at once, in processes of their own. Then one process a
 GPU.
 """
 
+import contextlib
 import fcntl
 import json
 import multiprocessing as mp
 import os
 import statistics
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -260,7 +262,8 @@ def worker(name, batches, folder, end, all_there):
             print(name, batch, "compiled", flush=True)
     except Exception:
         traceback.print_exc()
-    all_there.wait()
+    with contextlib.suppress(threading.BrokenBarrierError):  # one of them has ended
+        all_there.wait(max(1.0, end - time.time()))
     for given in ready:
         with Gpu(folder):
             if time.time() < end:
