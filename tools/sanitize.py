@@ -56,7 +56,7 @@ FEW = Conv(2, (13, 14), 3, 40, (7, 7), (3, 3), (2, 2))  # channels of images
 ANY: list[tuple[Conv, dict[str, Any]]] = [
     (LAYER, {"sms": 2, "columns": 64}),
     (LAYER, {"sms": 2, "columns": 32, "swapped": True}),
-    (Conv(3, (11, 7), 40, 24, (5, 3), (2, 1), (2, 2), (1, 2)), {"sms": 2, "columns": 24}),
+    (Conv(3, (11, 7), 40, 24, (5, 3), (2, 1), (2, 2), (1, 2)), {"sms": 2, "columns": 32}),
     (LAYER, {"sms": 4, "columns": 64, "splits": 4, "swapped": True}),
     (LAYER, {"sms": 4, "columns": 64, "splits": 2, "full": 2}),
     (LAYER, {"sms": 48, "columns": 64, "splits": 2, "distributed": True}),
