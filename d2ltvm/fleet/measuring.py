@@ -197,8 +197,7 @@ class _Run:
         self.may_build, self.fed = FEW * count, time.monotonic()
         try:
             while self._give_work(building, measuring):
-                most = PATIENCE if self.may_build < len(building) else 3600.0
-                for worker, candidate, message in messages([*measuring, *building], most):
+                for worker, candidate, message in messages([*measuring, *building], PATIENCE):
                     answer = self._measured if worker in measuring else self._built
                     answer(worker, candidate, message)
         finally:

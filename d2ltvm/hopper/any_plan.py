@@ -388,27 +388,22 @@ def check_tile(given: Plan) -> None:
             f"transposed is False; expected True with tiles of {given.channels} channels and "
             f"depth = {given.depth}: else a multiple of 64 channels, and depth = 64"
         )
-
     if given.bricks:
-        check_bricks(given)
+        check_bricks(given, given.bricks)
 
 
-def check_bricks(given: Plan) -> None:
+def check_bricks(given: Plan, box: tuple[int, int, int]) -> None:
     """Refuse tiles that are no box, or whose 64 rows of a consumer are none."""
-    box = given.bricks or ()
     if given.conv.is_product or math.prod(box) != given.pixels:
         raise ValueError(
             f"bricks is {box}; expected {given.pixels} pixels, as a tile has, and None of a "
             "product, whose images are read by rows"
         )
-    stored = given.stored
-    if given.swapped or (
-        math.prod(stored) == 64 and not any(b % s for b, s in zip(box, stored, strict=True))
-    ):
-        return
-    raise ValueError(
-        f"bricks is {box}; expected sizes that boxes of 64 pixels fill, such as powers of 2"
-    )
+    cut = any(b % s for b, s in zip(box, given.stored, strict=True))
+    if not given.swapped and (cut or math.prod(given.stored) != 64):
+        raise ValueError(
+            f"bricks is {box}; expected sizes that boxes of 64 pixels fill, such as powers of 2"
+        )
 
 
 def check(given: Plan) -> None:

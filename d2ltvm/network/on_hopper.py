@@ -256,13 +256,10 @@ class _Steps:
 
     def add(self, node: Node) -> None:
         shapes = self.network.given(node)
-        depthwise = isinstance(node, graph.Conv) and 1 < node.groups == shapes[0][1] == node.filters
-        if depthwise or isinstance(node, graph.MaxPool | graph.GlobalAvgPool):
-            _check_channels(node, shapes[0][1])
         match node:
             case graph.Conv() if self.fused_stem and _is_stem(self.network, node):
                 self._stem(node, shapes[0])
-            case graph.Conv() if depthwise:
+            case graph.Conv() if 1 < node.groups == shapes[0][1] == node.filters:
                 self._depthwise(node, shapes[0])
             case graph.Conv():
                 self._conv(node, shapes[0])
@@ -285,34 +282,36 @@ class _Steps:
                 )
 
     def _step(self, node: Node, kernel: HopperKernel) -> None:
+        _check_channels(node, self.network.given(node)[0][1])
         self.steps.append(Step(node.name, kernel, (self.names[node.inputs[0]],), node.name))
         self.names[node.name] = node.name
 
     def _stem(self, node: graph.Conv, shape: tuple[int, ...]) -> None:
         (pool,) = self.network.readers(node.name)
         batch, height, width, _ = _nhwc(shape)
-        weight = self.weights[node.weight]
-        kernel = Stem((batch, height, width), self.sms)
-        names = [f"{node.name}, weight", f"{node.name}, bias"]
-        self.constants[names[0]] = stem_weights(weight.transpose(2, 3, 0, 1).astype("float16"))
-        self.constants[names[1]] = self._bias(node)
-        flop = 2 * node.multiply_adds(shape)
-        reads = (self.names[node.inputs[0]], *names)
-        self.steps.append(Step(node.name, kernel, reads, pool.name, flop))
-        self.names[pool.name] = pool.name
+        packed = stem_weights(self.weights[node.weight].transpose(2, 3, 0, 1).astype("float16"))
+        self._with_weights(node, Stem((batch, height, width), self.sms), packed, shape, pool.name)
 
     def _depthwise(self, node: graph.Conv, shape: tuple[int, ...]) -> None:
         if node.residual:
             raise ValueError(f"{node.name}: adds {node.residual}; expected no addition with groups")
+        _check_channels(node, shape[1])
         told = (node.kernel, node.stride, node.padding, node.activation)
+        packed = self.weights[node.weight][:, 0].transpose(1, 2, 0).astype("float16")
+        self._with_weights(node, Depthwise(_nhwc(shape), *told), packed, shape, node.name)
+
+    def _with_weights(
+        self, node: graph.Conv, kernel: HopperKernel, packed: Array, shape: tuple[int, ...],
+        writes: str,
+    ) -> None:  # fmt: skip
+        """A step that takes images, weights in the kernel's form, and a bias."""
         names = [f"{node.name}, weight", f"{node.name}, bias"]
-        weight = self.weights[node.weight][:, 0].transpose(1, 2, 0)
-        self.constants[names[0]] = np.ascontiguousarray(weight.astype("float16"))
+        self.constants[names[0]] = np.ascontiguousarray(packed)
         self.constants[names[1]] = self._bias(node)
         flop = 2 * node.multiply_adds(shape)
         reads = (self.names[node.inputs[0]], *names)
-        self.steps.append(Step(node.name, Depthwise(_nhwc(shape), *told), reads, node.name, flop))
-        self.names[node.name] = node.name
+        self.steps.append(Step(node.name, kernel, reads, writes, flop))
+        self.names[writes] = writes
 
     def _bias(self, node: graph.Conv | graph.Dense) -> Array:
         """The biases of a node, or zeros, in float32."""

@@ -39,12 +39,9 @@ def to_relax(program: Program, names: Mapping[HopperKernel, str]) -> Any:
     """
     builder = relax.BlockBuilder()
     forms = {program.given: program.steps[0].kernel.takes[0]}
-    for step in program.steps:
-        forms |= {n: t for n, t in zip(step.reads, step.kernel.takes, strict=False)
-                  if n in program.constants}  # fmt: skip
-    order = [program.given, *program.constants]
-    values = {name: relax.Var(name, relax.TensorType(*forms[name])) for name in order}
-    with builder.function("main", [values[name] for name in order]):
+    forms |= {name: (a.shape, str(a.dtype)) for name, a in program.constants.items()}
+    values = {name: relax.Var(name, relax.TensorType(*form)) for name, form in forms.items()}
+    with builder.function("main", list(values.values())):
         with builder.dataflow():
             for step in program.steps:
                 values[step.writes] = _call(builder, step, names[step.kernel], values)
