@@ -18,6 +18,7 @@ from d2ltvm.hopper.implicit_fused import conv_nhwc_fused
 from d2ltvm.hopper.patch import changed
 from d2ltvm.hopper.pooling import max_pool, mean_pool
 from d2ltvm.hopper.stem import StemPlan, plan_stem, stem, stem_weights
+from d2ltvm.hopper.strips import Strips
 from d2ltvm.network import reference
 
 
@@ -52,13 +53,26 @@ def test_mean_pool(run, shape):
     compare("Y", y, wide.mean((1, 2)), np.abs(wide).mean((1, 2)), terms=pixels + 1, sums="float32")
 
 
+@pytest.mark.parametrize(
+    "strips", [Strips((2, 5, 7, 16), (2, 3), 8), Strips((1, 4, 4, 8), (4, 1), 2)], ids=str
+)
+def test_each_result_is_in_one_strip(strips):
+    found = np.zeros(strips.result, int)
+    down, across = strips.pixels
+    for i in range(strips.count):
+        n, y, x, z = strips.first(i)
+        found[n, y : y + down, x : x + across, z : z + strips.width] += 1
+    assert (found == 1).all()
+
+
 def test_pools_refuse():
     with pytest.raises(ValueError, match=r"pad is \(3, 0\); expected less than kernel = \(3, 3\)"):
         max_pool((1, 8, 8, 8), (3, 3), (1, 1), (3, 0))
     with pytest.raises(ValueError, match="channels is 12; expected a positive multiple of 8"):
         mean_pool((1, 8, 8, 12))
-    with pytest.raises(ValueError, match="expected one that fits into"):
-        max_pool((1, 2, 2, 8), (3, 3), (1, 1))
+    for pad in ((0, 0), (1, 0)):
+        with pytest.raises(ValueError, match="expected one that fits into"):
+            max_pool((1, 2, 2, 8), (3, 3), (1, 1), pad)
 
 
 def test_loads_stay_behind_the_wait_for_the_kernel_before():

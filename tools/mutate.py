@@ -47,8 +47,13 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("acc[i] = acc[i] + bias[v]", "acc[i] = acc[i] + bias[0]"),
         ("T.min(acc[i], T.float32(6))", "T.min(acc[i], T.float32(16))"),
         ("(all_rows or y + d < oh)", "(y + d <= oh)"),
-        ("i // (groups * wide) % high * down", "i // (groups * wide) % high"),
         ("        wait_for_kernel_before()\n", "        T.ptx.griddepcontrol.launch_dependents()\n"),
+    ],
+    ("hopper/strips.py", "test_network_kernels.py -k 'depthwise or max_pool or strip or refuse'"): [
+        ("i // (groups * wide) % high * down", "i // (groups * wide) % high"),
+        ("i // groups % wide * across", "i // groups % high * across"),
+        ("math.ceil(high / down)", "high // down"),
+        ("k > n + 2 * p", "k > n + p"),
     ],
     ("hopper/any_epilogue.py", "test_any_shape.py -k 'parts_of_an_epilogue'"): [
         ("if plan.relu or plan.relu6:", "if plan.relu:"),

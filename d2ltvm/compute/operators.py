@@ -14,6 +14,7 @@ from d2ltvm.compute.ops import countable, is_number, placeholder, whole
 from d2ltvm.errors import shown
 
 KINDS = ("max", "avg")
+ACTIVATIONS = ("", "relu", "relu6")  # none; max(x, 0); min(max(x, 0), 6)
 
 
 def depthwise_conv(
@@ -186,6 +187,12 @@ def batch_norm(c: int, n: int, eps: float = 1e-5) -> tuple[Any, Any, Any, Any, A
         return (X[k, i, j] - Mean[k, 0, 0]) / deviation * Gamma[k, 0, 0] + Beta[k, 0, 0]
 
     return X, Mean, Var, Gamma, Beta, te.compute((c, n, n), element, name="Y")
+
+
+def check_activation(activation: Any) -> None:
+    """A ValueError, unless it is one of `ACTIVATIONS`."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation is {shown(activation)}; expected one of {ACTIVATIONS}")
 
 
 def _windows(padded: Any, size: Any, s: int) -> Array:

@@ -5,14 +5,14 @@ from typing import Any
 
 from tvm.script import tirx as T
 
+from d2ltvm.compute.operators import check_activation
 from d2ltvm.compute.ops import countable, wholes
 from d2ltvm.errors import shown
 from d2ltvm.hopper.padding import is_inside
 from d2ltvm.hopper.planning import check_multiples
+from d2ltvm.hopper.strips import Strips, under_windows
 from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
 from d2ltvm.layouts import Pair
-
-ACTIVATIONS = ("", "relu", "relu6")
 
 
 def depthwise_fused(
@@ -52,16 +52,14 @@ def depthwise_fused(
     (kh, kw), (sh, sw) = wholes("kernel", kernel, 2), wholes("stride", stride, 2)
     ph, pw = wholes("pad", pad, 2, 0)
     check_multiples(channels=c)
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation is {shown(activation)}; expected one of {ACTIVATIONS}")
-    oh, ow = (h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1
-    if min(oh, ow) < 1:
-        raise ValueError(f"kernel is {shown(kernel)}; expected one that fits into {images}")
+    check_activation(activation)
+    result = under_windows((batch, h, w, c), (kh, kw), (sh, sw), (ph, pw))
+    _, oh, ow, _ = result
     down, across = wholes("strip", strip, 2)
     if width not in (2, 4, 8):
         raise ValueError(f"width is {shown(width)}; expected 2, 4 or 8")
-    high, wide, groups = math.ceil(oh / down), math.ceil(ow / across), c // width
-    work = batch * high * wide * groups
+    strips = Strips(result, (down, across), width)
+    work = strips.count
     threads = 256 if work >= 132 * 256 else 128  # small blocks, where there is little to do
     sums, taps = down * across, kh * kw
     under = (across - 1) * sw + kw  # columns under a strip
@@ -115,7 +113,7 @@ def depthwise_fused(
         X = T.match_buffer(x_ptr, (batch, h, w, c), "float16", align=16)
         W = T.match_buffer(w_ptr, (kh, kw, c), "float16", align=16)
         B = T.match_buffer(b_ptr, (c,), "float32", align=16)
-        Y = T.match_buffer(y_ptr, (batch, oh, ow, c), "float16", align=16)
+        Y = T.match_buffer(y_ptr, result, "float16", align=16)
         T.device_entry()
         block = T.cta_id([math.ceil(work / threads)])
         T.warpgroup_id([threads // 128])
@@ -130,10 +128,11 @@ def depthwise_fused(
         row = T.alloc_local((under * width,), "float16")
         own = T.alloc_local((width,), "float16")
         i: T.let[T.int32] = block * threads + thread
-        z: T.let[T.int32] = i % groups * width
-        x: T.let[T.int32] = i // groups % wide * across
-        y: T.let[T.int32] = i // (groups * wide) % high * down
-        n: T.let[T.int32] = i // (groups * wide * high)
+        first = T.meta_var(strips.first(i))
+        z: T.let[T.int32] = first[3]
+        x: T.let[T.int32] = first[2]
+        y: T.let[T.int32] = first[1]
+        n: T.let[T.int32] = first[0]
         if i < work:
             for t in T.unroll(taps):
                 for v in T.vectorized(width):

@@ -9,6 +9,7 @@ from d2ltvm.compute.ops import countable, wholes
 from d2ltvm.errors import shown
 from d2ltvm.hopper.padding import is_inside
 from d2ltvm.hopper.planning import check_integers, check_multiples
+from d2ltvm.hopper.strips import Strips, under_windows
 from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
 from d2ltvm.layouts import Pair
 
@@ -48,18 +49,17 @@ def max_pool(
     check_multiples(channels=c)
     if not (0 <= ph < kh and 0 <= pw < kw):
         raise ValueError(f"pad is {shown(pad)}; expected less than kernel = {kernel}")
-    oh, ow = (h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1
-    if min(oh, ow) < 1:
-        raise ValueError(f"kernel is {shown(kernel)}; expected one that fits into {images}")
-    strips, groups = math.ceil(oh / down), c // WIDTH
-    work = batch * strips * ow * groups
+    result = under_windows((batch, h, w, c), (kh, kw), (sh, sw), (ph, pw))
+    _, oh, ow, _ = result
+    strips = Strips((batch, oh, ow, c // 2), (down, 1), PAIRS)
+    work = strips.count
 
     @T.prim_func
     def main(x_ptr: T.handle, y_ptr: T.handle):
         X = T.match_buffer(x_ptr, (batch, h, w, c), "float16", align=16)
-        Y = T.match_buffer(y_ptr, (batch, oh, ow, c), "float16", align=16)
+        Y = T.match_buffer(y_ptr, result, "float16", align=16)
         pixels = T.decl_buffer((batch, h, w, c // 2), "uint32", data=X.data, align=16)
-        results = T.decl_buffer((batch, oh, ow, c // 2), "uint32", data=Y.data, align=16)
+        results = T.decl_buffer(strips.result, "uint32", data=Y.data, align=16)
         T.device_entry()
         block = T.cta_id([math.ceil(work / THREADS)])
         T.warpgroup_id([THREADS // 128])
@@ -72,10 +72,11 @@ def max_pool(
         row = T.alloc_local((PAIRS,), "uint32")
         own = T.alloc_local((PAIRS,), "uint32")
         i: T.let[T.int32] = block * THREADS + thread
-        z: T.let[T.int32] = i % groups * PAIRS
-        x: T.let[T.int32] = i // groups % ow
-        y: T.let[T.int32] = i // (groups * ow) % strips * down
-        n: T.let[T.int32] = i // (groups * ow * strips)
+        first = T.meta_var(strips.first(i))
+        z: T.let[T.int32] = first[3]
+        x: T.let[T.int32] = first[2]
+        y: T.let[T.int32] = first[1]
+        n: T.let[T.int32] = first[0]
         if i < work:
             for j in T.unroll(down * PAIRS):
                 largest[j] = T.uint32(LOWEST)

@@ -32,13 +32,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from d2ltvm.compute.convolution import conv_out_size
+from d2ltvm.compute.operators import check_activation
 from d2ltvm.compute.ops import whole
 from d2ltvm.errors import shown
 
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
-
-ACTIVATIONS = ("", "relu", "relu6")  # none; max(x, 0); min(max(x, 0), 6)
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class Conv(Node):
             one, as many as there are channels for a depthwise convolution.
         weight: name of the parameter of shape (filters, channels / groups, height, width).
         bias: name of one of shape (filters,), or ''.
-        activation: one of `ACTIVATIONS`.
+        activation: one of `compute.operators.ACTIVATIONS`.
     """
 
     filters: int
@@ -127,7 +126,7 @@ class Conv(Node):
         return self.inputs[1] if len(self.inputs) == 2 else ""
 
     def shape(self, *inputs: Shape) -> Shape:
-        _known(self.activation)
+        check_activation(self.activation)
         filters, groups = whole("filters", self.filters), whole("groups", self.groups)
         batch, channels, *image = _images(inputs[0])
         if channels % groups or filters % groups:
@@ -184,7 +183,7 @@ class Activation(Node):
 
     def shape(self, *inputs: Shape) -> Shape:
         (shape,) = inputs
-        _known(self.activation)
+        check_activation(self.activation)
         return shape
 
 
@@ -250,7 +249,7 @@ class Dense(Node):
         units: columns of the result.
         weight: name of the parameter of shape (units, columns of x).
         bias: name of one of shape (units,), or ''.
-        activation: one of `ACTIVATIONS`.
+        activation: one of `compute.operators.ACTIVATIONS`.
     """
 
     units: int
@@ -260,7 +259,7 @@ class Dense(Node):
 
     def shape(self, *inputs: Shape) -> Shape:
         (shape,) = inputs
-        _known(self.activation)
+        check_activation(self.activation)
         if len(shape) != 2:
             raise ValueError(f"gets shape {shape}; expected (batch, columns)")
         return shape[0], whole("units", self.units)
@@ -374,11 +373,6 @@ def _images(shape: Shape) -> Shape:
     if len(shape) != 4:
         raise ValueError(f"gets shape {shape}; expected (batch, channels, height, width)")
     return shape
-
-
-def _known(activation: str) -> None:
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation is {shown(activation)}; expected one of {ACTIVATIONS}")
 
 
 def _one_line(error: ValueError) -> str:

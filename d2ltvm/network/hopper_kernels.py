@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
-from d2ltvm.compute.convolution import conv_out_size
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import costs
 from d2ltvm.hopper.any_layer import Layer, ways
@@ -20,6 +19,7 @@ from d2ltvm.hopper.implicit_fused import conv_nhwc_fused
 from d2ltvm.hopper.planning import ConvPlan, check_sms
 from d2ltvm.hopper.pooling import max_pool, mean_pool
 from d2ltvm.hopper.stem import FILTERS, StemPlan, plan_stem, stem
+from d2ltvm.hopper.strips import Images, under_windows
 from d2ltvm.layouts import Pair
 from d2ltvm.schedules.strips import depthwise_plan
 
@@ -139,7 +139,7 @@ class BoxConv:
 class Depthwise:
     """A depthwise convolution with a bias and an activation: see `hopper.depthwise`."""
 
-    images: tuple[int, int, int, int]
+    images: Images
     kernel: Pair
     stride: Pair
     pad: Pair
@@ -195,7 +195,7 @@ class Copy:
 class MaxPool:
     """The largest number under a window: see `hopper.pooling`."""
 
-    images: tuple[int, int, int, int]
+    images: Images
     kernel: Pair
     stride: Pair
     pad: Pair
@@ -220,7 +220,7 @@ class MaxPool:
 class MeanPool:
     """The mean of each channel of an image: see `hopper.pooling`."""
 
-    images: tuple[int, int, int, int]
+    images: Images
 
     @property
     def takes(self) -> tuple[Tensor, ...]:
@@ -267,19 +267,6 @@ class Stem:
 
     def __str__(self) -> str:
         return f"with its pool, {self.plan.rows} rows of it a block, 2 blocks an SM"
-
-
-def under_windows(
-    images: tuple[int, int, int, int], kernel: Pair, stride: Pair, pad: Pair
-) -> tuple[int, int, int, int]:
-    """The shape of what has a result for each place of a window in images, channels last.
-
-    >>> under_windows((8, 112, 112, 64), (3, 3), (2, 2), (1, 1))
-    (8, 56, 56, 64)
-    """
-    batch, h, w, c = images
-    high, wide = (conv_out_size(*sizes) for sizes in zip((h, w), kernel, pad, stride, strict=True))
-    return batch, high, wide, c
 
 
 def nbytes(tensor: Tensor) -> int:
