@@ -37,6 +37,7 @@ from d2ltvm.fleet import (
     keeper,
     local,
     measuring,
+    metaschedule,
     nvml,
     scaling,
     server,
@@ -147,6 +148,14 @@ def living(process):
         return False
 
 
+def living_pid(pid):
+    """The same of a process by its number."""
+    try:
+        return living(psutil.Process(pid))
+    except psutil.Error:
+        return False
+
+
 def starts(servers):
     return sum(s.starts for s in servers.servers())
 
@@ -248,7 +257,17 @@ def test_a_worker_at_rest_gives_its_server_back(servers):
 # Candidates that are bad.
 
 
-def test_what_the_one_before_spoiled_is_not_the_next_ones_fault(to, tmp_path):
+def test_what_the_one_before_spoiled_is_not_the_next_ones_fault(to, tmp_path, monkeypatch):
+    begin = measuring._Run._begin_session
+
+    def when_both_are_built(run, worker, candidate):
+        """So that the session goes on to the second, however long that takes to build."""
+        if run.to_measure or run.database.results:
+            begin(run, worker, candidate)
+        else:
+            run.to_measure.appendleft(candidate)
+
+    monkeypatch.setattr(measuring._Run, "_begin_session", when_both_are_built)
     candidates = {"spoils": spoils(), "slow": slow(900)}  # three runs of it take 2.7 s
     with fleet.up(cpus=1, folder=tmp_path / "one") as servers:
         found = measure(candidates, servers, to)
@@ -936,6 +955,71 @@ def test_metaschedule_builds_and_measures_and_names_what_is_bad(servers):
     limits = fleet.Limits(LONG, LONG, LONG, run=1)
     (hung,) = (f.result() for f in fleet.runner(servers, QUICK, limits).run(given[2:]))
     assert hung.run_secs is None and hung.error_msg.startswith("TimeoutError")
+
+
+def built_plainly(builder, *mods):
+    """What a MetaSchedule runner is given of some candidates."""
+    from tvm.s_tir import meta_schedule as ms
+
+    target = tvm.target.Target("llvm")
+    built = builder.build([ms.builder.BuilderInput(mod, target) for mod in mods])
+    assert [b.error_msg for b in built] == [None] * len(mods)
+    return [inputs_of(b.artifact_path) for b in built]
+
+
+def ran(runner, given):
+    """Why each candidate failed; None for those that are timed."""
+    return [future.result().error_msg for future in runner.run(given)]
+
+
+def processes(metaschedules):
+    """Those that work for a builder or a runner; TVM hides the object that has them."""
+    return [w._process.pid for w in metaschedules._inst.pool.workers if w._process is not None]
+
+
+@pytest.mark.slow
+def test_metaschedules_workers_go_on_from_batch_to_batch_and_end_with_it(servers):
+    builder, runner = fleet.builder(workers=1), fleet.runner(servers, QUICK, LIMITS)
+    assert ran(runner, built_plainly(builder, good(), good(1), good(2))) == [None] * 3
+    first = processes(builder) + processes(runner)
+    assert ran(runner, built_plainly(builder, good(3))) == [None]
+    assert processes(builder) + processes(runner) == first
+    for pid in first:  # while at rest: no fault of the next candidate's
+        os.kill(pid, signal.SIGKILL)
+        until(lambda pid=pid: not living_pid(pid))
+    assert ran(runner, built_plainly(builder, good(4), good(5), good(6))) == [None] * 3
+    second = processes(builder) + processes(runner)
+    assert not set(first) & set(second)
+    del builder, runner
+    gc.collect()
+    until(lambda: not any(map(living_pid, second)))
+    until(lambda: busy(servers) is None)
+
+
+@pytest.mark.slow
+def test_metaschedule_blames_no_candidate_for_what_the_one_before_spoiled(tmp_path):
+    with fleet.up(cpus=1, folder=tmp_path) as servers:
+        given = built_plainly(fleet.builder(workers=1), spoils(), slow(1500), CRASHES, good())
+        found = ran(fleet.runner(servers, QUICK, LIMITS), given)
+        assert [found[0], found[1], found[3]] == [None] * 3 and found[2].startswith("LostError")
+        # One ended during slow, and three by what crashes: after slow, and two of its own.
+        until(lambda: starts(servers) == 1 + 1 + 3)
+
+
+@pytest.mark.slow
+def test_a_metaschedule_batch_that_fails_leaves_no_process(servers, monkeypatch):
+    runner = fleet.runner(servers, QUICK, LIMITS)
+    given = built_plainly(fleet.builder(workers=1), slow(k=50), good(50))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(metaschedule._Session, "again", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runner._inst.run(given)
+    assert processes(runner) == []
+    monkeypatch.undo()
+    assert ran(runner, given) == [None, None]
 
 
 # How far it goes.

@@ -113,7 +113,8 @@ def measure_plain(
     args_info: Sequence[Any],
 ) -> dict[str, Any]:
     """The same for a library of MetaSchedule's, on random numbers, which nobody checks."""
-    with Session(address).of(tell, limits) as session:
+
+    def work(session: Session) -> dict[str, Any]:
         device = session.device()
         module = session.upload(path)
         fill = session.remote.get_function("tvm.contrib.random.random_fill_for_measure")
@@ -123,6 +124,8 @@ def measure_plain(
             fill(tensors[-1])
         device.sync()
         return session.timed(module, device, clock, tensors)
+
+    return _in_session(work, tell, address, limits, alone=False)
 
 
 def _in_session(

@@ -29,7 +29,7 @@ from d2ltvm.system import threads
 
 
 def builder(workers: int | None = None, limit: float = 60.0) -> Any:
-    """A MetaSchedule builder in processes that have imported TVM once.
+    """A MetaSchedule builder in processes that have imported TVM, and go on from batch to batch.
 
     Args:
         workers: how many compile at once; None is one a core.
@@ -42,11 +42,12 @@ def builder(workers: int | None = None, limit: float = 60.0) -> Any:
 
 
 def runner(servers: Servers, clock: Clock = CLOCK, limits: Limits = LIMITS) -> Any:
-    """A MetaSchedule runner on the servers of a fleet, each candidate in a session of its own.
+    """A MetaSchedule runner on the servers of a fleet.
 
     A candidate that hangs, crashes or takes its server with it gets MetaSchedule's error, with the
-    reason in words, and the search goes on. Results are not compared with a reference, which
-    MetaSchedule has none of: check what it finds.
+    reason in words, and the search goes on. A session goes on to the next candidate, while nothing
+    fails in it; what fails after others is run again, in a session of its own. Results are not
+    compared with a reference, which MetaSchedule has none of: check what it finds.
 
     Args:
         servers: a `Fleet`, or the `Address` of one.
@@ -66,7 +67,7 @@ def runner(servers: Servers, clock: Clock = CLOCK, limits: Limits = LIMITS) -> A
 class _Builder(ms.builder.PyBuilder):  # type: ignore[misc]
     def __init__(self, count: int, limit: float) -> None:
         super().__init__()
-        self.count, self.limit = count, limit
+        self.pool, self.limit = _Pool(count), limit
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
         # MetaSchedule removes the folder of each library when it has measured it.
@@ -83,7 +84,7 @@ class _Builder(ms.builder.PyBuilder):  # type: ignore[misc]
                 shutil.rmtree(os.path.dirname(paths[k]), ignore_errors=True)
             results[k] = ms.builder.BuilderResult(None if words else paths[k], words or None)
 
-        _all_of(len(build_inputs), self.count, begin, answer)
+        self.pool.do(len(build_inputs), begin, answer)
         return [results[k] for k in range(len(build_inputs))]
 
 
@@ -107,7 +108,7 @@ class _Runner(ms.runner.PyRunner):  # type: ignore[misc]
         self.fleet = servers if isinstance(servers, Fleet) else None
         self.address = address_of(servers)
         self.clock, self.limits = clock, limits
-        self.count = tracker.need_servers(self.address, wait=limits.connect)
+        self.pool = _Pool(tracker.need_servers(self.address, wait=limits.connect))
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         results: dict[int, Any] = {}
@@ -123,10 +124,10 @@ class _Runner(ms.runner.PyRunner):  # type: ignore[misc]
 
         def answer(worker: Worker, k: int, message: Message) -> None:
             if message.kind == "connecting":
-                sessions[k].port = message.value[1]
+                sessions[k].port = int(message.value[1])
                 return worker.extend(self.limits.connect)
             if message.kind == "serving":
-                sessions[k].serving = True
+                sessions[k].serving, (_, sessions[k].own) = True, message.value
                 return worker.extend(self.limits.late)
             if message.kind == "late" and self.fleet and sessions[k].port:
                 self.fleet.replace(sessions[k].port)
@@ -138,7 +139,7 @@ class _Runner(ms.runner.PyRunner):  # type: ignore[misc]
             results[k] = ms.runner.RunnerResult(found, words or None)
             return None
 
-        _all_of(len(runner_inputs), self.count, begin, answer)
+        self.pool.do(len(runner_inputs), begin, answer)
         return [_Future(results[k]) for k in range(len(runner_inputs))]
 
 
@@ -146,7 +147,7 @@ class _Session:
     """A candidate's sessions: how often it lost one, and since when nobody lets it in."""
 
     def __init__(self) -> None:
-        self.port, self.serving, self.lost = 0, False, 0
+        self.port, self.serving, self.own, self.lost = 0, False, True, 0
         self.since = time.monotonic()
 
     def begin(self) -> None:
@@ -162,6 +163,8 @@ class _Session:
         kind = message.value[0] if message.kind == "failed" else message.kind
         if kind == "done":
             return False
+        if self.serving and not self.own:  # what failed has ended the session: the next is its own
+            return True
         if self.serving:
             self.lost += kind in ("late", "ended", "LostError")
             return kind in ("late", "ended", "LostError") and self.lost < ATTEMPTS
@@ -170,25 +173,35 @@ class _Session:
         return True
 
 
-def _all_of(
-    count: int,
-    workers: int,
-    begin: Callable[[Worker, int], None],
-    answer: Callable[[Worker, int, Message], None],
-) -> None:
-    """Begin each of so many jobs on some workers, and answer what they say, to the last."""
-    todo, pool = deque(range(count)), [Worker() for _ in range(min(workers, count))]
-    try:
-        while True:
-            for worker in pool:
-                if worker.job is None and todo:
-                    begin(worker, todo.popleft())
-            if not any(worker.job is not None for worker in pool):
-                return
-            for worker, job, message in messages(pool):
-                answer(worker, job, message)
-    finally:
-        end_all(pool)
+class _Pool:
+    """Workers that go on from batch to batch, and end with this object: their pipes are closed."""
+
+    def __init__(self, count: int) -> None:
+        self.workers = [Worker() for _ in range(count)]
+
+    def do(
+        self,
+        count: int,
+        begin: Callable[[Worker, int], None],
+        answer: Callable[[Worker, int, Message], None],
+    ) -> None:
+        """Begin each of so many jobs on some worker, and answer what they say, to the last.
+
+        What is raised here ends the workers too, whatever they do.
+        """
+        todo = deque(range(count))
+        try:
+            while True:
+                for worker in self.workers:
+                    if worker.job is None and todo:
+                        begin(worker, todo.popleft())
+                if not any(worker.job is not None for worker in self.workers):
+                    return
+                for worker, job, message in messages(self.workers):
+                    answer(worker, job, message)
+        except BaseException:
+            end_all(self.workers)
+            raise
 
 
 def _words(message: Message, limit: float) -> str:

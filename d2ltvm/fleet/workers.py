@@ -56,6 +56,8 @@ class Worker:
 
     def begin(self, job: Any, limit: float, function: Job, *arguments: Any) -> None:
         """Start a job, whose first phase may take so many seconds."""
+        if self._process is not None and not self._process.is_alive():  # killed while at rest
+            self.end()
         if self._process is None:
             self._start()
         self.job, self._limit = job, limit
