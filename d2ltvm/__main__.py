@@ -132,8 +132,11 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--target",
         choices=["llvm", "cuda"],
-        default="llvm",
-        help="the processor (default), in float32; or an H100 or H200, in float16",
+        help="the processor, in float32; or an H100 or H200, in float16 (default: an H100 or H200 "
+        "where there is one, and else the processor)",
+    )
+    run.add_argument(
+        "--picture", metavar="FILE", help="draw the times of layers as well, into a .png or .svg"
     )
     run.add_argument("--json", action="store_true", help="print JSON instead of a table")
     run.set_defaults(module="d2ltvm.network.run")

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te
+from tvm.support import cc
 
+import d2ltvm.network.model as compiling
+from d2ltvm.compiler import cache
 from d2ltvm.figures import draw_storages
 from d2ltvm.network import (
     Kernel,
@@ -148,7 +151,10 @@ def test_a_residual_is_kept_until_it_is_added():
         (lambda net, w: (net, w | {"bx": np.zeros(3, "float32")}), "x: weight 'bx' has shape"),
         (lambda net, w: (net, w, {"zz": Kernel("f")}), "kernels has 'zz'; expected names of nodes"),
         (lambda net, w: (net, w, {"c": Kernel("f", parameters={"wc": ((4, 4), "float16")})}),
-         "weight 'wc' is float32 of shape .*; expected float16 of shape"),
+         "c: weight 'wc' is float32 of shape .*; expected float16 of shape"),
+        (lambda net, w: (net, {k: v for k, v in w.items() if k != "wc"},
+                         {"c": Kernel("f", parameters={"wc": ((4, 4), "float16")})}),
+         "c: weight 'wc' is missing; expected float16 of shape"),
         (lambda net, w: (net, w, {"c": Kernel("f", ((2, 4, 5, 11, 4), "float32"))}),
          "n: Relax cannot compute it: "),
     ],
@@ -158,6 +164,91 @@ def test_what_cannot_be_compiled_is_one_line(change, message):
     with pytest.raises(ValueError, match=message) as raised:
         compile_network(*change(net, data(net)[0]))
     assert "\n" not in str(raised.value)
+
+
+def test_weights_that_cannot_be_packed_are_named_with_their_node():
+    net = fuse(fold_batch_norms(all_kinds()))
+    weights = dict(data(net)[0])
+    del weights["wd"]
+    with pytest.raises(ValueError, match="d: weight 'wd' is missing; expected shape"):
+        pack_weights(net, weights)
+
+
+TWICE = Network(
+    "twice",
+    (
+        graph.Input("data", size=(1, 2, 3, 3)),
+        graph.Add("s", ("data", "data")),
+        graph.Conv("c", ("s",), filters=2, kernel=(1, 1), weight="w"),
+    ),
+)
+
+
+@pytest.fixture
+def compilations(monkeypatch, tmp_path):
+    """The modules that were compiled; with a cache of this test alone."""
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    seen, real = [], compiling._compile
+    monkeypatch.setattr(compiling, "_compile", lambda *given: seen.append(given) or real(*given))
+    return seen
+
+
+def test_what_is_kept_is_compiled_once_for_all_weights(compilations):
+    images = np.ones((1, 2, 3, 3), "float32")
+    for factor in (1, 3):  # weights are in no library
+        kept = compile_network(TWICE, {"w": np.full((2, 2, 1, 1), factor, "float32")}, keep=True)
+        np.testing.assert_array_equal(kept(images), np.full((1, 2, 3, 3), 4 * factor))
+        assert "c" in kept.seconds_by_layer(images, rounds=1)
+    assert len(compilations) == len(list(cache.entries())) == 1
+    compile_network(TWICE, {"w": np.ones((2, 2, 1, 1), "float32")})
+    assert len(compilations) == 2, "unless told, nothing is taken from the disk"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: {"network": TWICE.at(batch=2)},
+        lambda: {"every": True},
+        lambda: {"target": tvm.target.Target({"kind": "llvm", "mcpu": "x86-64"})},
+    ],
+)
+def test_another_network_size_or_target_is_compiled_anew(compilations, change):
+    given = {"network": TWICE, "weights": {"w": np.ones((2, 2, 1, 1), "float32")}, "keep": True}
+    compile_network(**given)
+    compile_network(**{**given, **change()})
+    assert len(compilations) == 2
+
+
+def test_other_versions_and_constants_have_other_keys(monkeypatch):
+    target = compiling.devices.as_target("llvm")
+    numbers = [np.zeros((64, 64), "float32"), np.eye(64, dtype="float32")]
+    keys = {compiling._key(_with_constant(array), target) for array in numbers for _ in range(2)}
+    assert len(keys) == 2, "the same for the same numbers, and another for others"
+    monkeypatch.setattr(cache, "package_versions", lambda *_: ("another",))
+    assert compiling._key(_with_constant(numbers[0]), target) not in keys
+
+
+def _with_constant(array):
+    builder = tvm.relax.BlockBuilder()
+    x = tvm.relax.Var("x", tvm.relax.TensorType(array.shape, "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(tvm.relax.op.add(x, tvm.relax.const(array))))
+    return builder.finalize()
+
+
+@pytest.mark.parametrize("without", ["a cache", "a linker", "a linker that works", "a library"])
+def test_what_cannot_be_kept_runs_all_the_same(compilations, monkeypatch, without):
+    if without == "a cache":
+        monkeypatch.setenv(cache.VARIABLE, "")
+    elif without == "a linker":
+        monkeypatch.setattr(cc, "get_cc", lambda: None)
+    elif without == "a linker that works":
+        monkeypatch.setattr(cc, "get_cc", lambda: "/bin/false")
+    else:
+        monkeypatch.setattr(cache, "remember", lambda make, *key: b"no library")
+    kept = compile_network(TWICE, {"w": np.ones((2, 2, 1, 1), "float32")}, keep=True)
+    assert kept(np.ones((1, 2, 3, 3), "float32")).max() == 4
+    assert compilations and not list(cache.entries())
 
 
 @pytest.mark.parametrize("images", [np.zeros((1, 3, 9, 11), "float32"), np.zeros((2, 3, 9, 11))])

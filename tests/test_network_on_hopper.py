@@ -226,6 +226,18 @@ def test_what_there_is_no_kernel_for():
         on_hopper.program(added, some_weights(added), sms=4)
 
 
+@pytest.mark.parametrize("name", ["w0", "b2", "w6"])
+def test_a_weight_that_is_missing_or_has_another_shape_is_one_line(name):
+    node = {"w0": "stem", "b2": "middle", "w6": "dense"}[name]
+    weights = some_weights(BLOCK)
+    array = weights.pop(name)
+    with pytest.raises(ValueError, match=f"^{node}: weight '{name}' is missing; expected shape"):
+        on_hopper.program(BLOCK, weights, sms=4)
+    weights[name] = array[1:]
+    with pytest.raises(ValueError, match=f"^{node}: weight '{name}' has shape .*; expected "):
+        on_hopper.program(BLOCK, weights, sms=4)
+
+
 # The kinds of MobileNetV2: clipped at 6, depthwise, an addition without an activation, and in the
 # end a convolution of one pixel that is flattened.
 MOBILE = Network(

@@ -65,6 +65,25 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("1 < node.groups == shapes[0][1] == node.filters", "1 < node.groups"),
         ("if channels % 8:", "if channels % 4:"),
     ],
+    ("network/on_hopper.py", "test_network_on_hopper.py -k 'weight_that'"): [
+        ("    check_weights(network, weights)\n", ""),
+    ],
+    ("network/model.py", "test_network_model.py -k 'kept or anew or keys'"): [
+        ("if cache.folder() is None or cc.get_cc() is None:", "if True:"),
+        ("return \"network\", tvm.ir.save_json(module), options,", "return \"network\", options,"),
+        ("options = str(target.export()), context.opt_level,", "options = context.opt_level,"),
+        ("except (OSError, RuntimeError):", "except OSError:"),
+    ],
+    ("network/report.py", "test_network_run.py -k 'picture or draws'"): [
+        ("per * seconds for seconds in found", "1e3 * seconds for seconds in found"),
+        ("ylim=(len(names) - 0.4, -0.6)", "ylim=(-0.6, len(names) - 0.4)"),
+        ("isinstance(node, Conv) and node.groups > 1", "False"),
+    ],
+    ("network/run.py", "test_network_run.py -k 'picture or draws or target or lacks'"): [
+        ("\"cuda\" if devices.has_hopper() else \"llvm\"", "\"llvm\""),
+        ("            _check_picture(options.picture)\n", "            pass\n"),
+        ("problem = str(error)", "problem = None"),
+    ],
     ("network/relax_program.py", "test_relax_program.py"): [
         ("relax.TupleGetItem(made, 1)", "relax.TupleGetItem(made, 0)"),
         ("f\"{PREFIX}.{next(_NUMBERS)}\"", "f\"{PREFIX}.{kernel}\""),
@@ -179,6 +198,13 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
     ],
     ("schedules/conv_batch.py", "test_batched.py"): [
         ("if size % tile:", "if size % tile > 1:"),
+    ],
+    ("schedules/strips.py", "test_strips.py -k 'norm or scales'"): [
+        ('set_scope(stage, 0, "shared")', 'set_scope(stage, 0, "local")'),
+        ("    sch.reverse_compute_at(shift, lane)\n", ""),
+        ("sch.compute_at(stage, tile, preserve_unit_loops=True)", "sch.compute_at(stage, tile)"),
+        ("_divisor(pixels, 2)", "_divisor(pixels, 4)"),
+        ("256 // groups), groups)", "512 // groups), groups)"),
     ],
     ("schedules/tensor_intrinsics.py", "test_batched.py -k emulated"): [
         ("B.elem_offset + half * 128 + 4 * lane", "B.elem_offset + 4 * lane"),

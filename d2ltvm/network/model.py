@@ -1,14 +1,17 @@
 """A network, compiled: TVM's virtual machine with the weights, to call and to time."""
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
+from d2ltvm.compiler import cache
 from d2ltvm.compute.convolution import Array
 from d2ltvm.errors import shown
 from d2ltvm.network.graph import Network
@@ -33,6 +36,7 @@ class Model:
         kernels: Mapping[str, Kernel] | None = None,
         target: Any = None,
         every: bool = False,
+        keep: bool = False,
     ) -> None:
         """Compile; `compile_network` says the arguments."""
         self.network, self.kernels = network, dict(kernels or {})
@@ -42,11 +46,10 @@ class Model:
         threads.use_all_cores()
         target = target or devices.as_target("llvm")
         self._device = tvm.cuda(0) if target.kind.name == "cuda" else tvm.cpu()
-        pipeline = relax.get_default_pipeline(target)
         # What depends on weights alone, such as a transposed one, is computed here and once.
         lifted = relax.transform.LiftTransformParams()(self.module)
-        executable = tvm.compile(lifted, target, relax_pipeline=pipeline)
-        self._machine = relax.VirtualMachine(executable, self._device)
+        compiled = _kept(lifted, target) if keep else _compile(lifted, target)
+        self._machine = relax.VirtualMachine(compiled, self._device)
         given = [self._on_device(weights[name]) for name in network.parameters]
         self._arrays = self._machine["main_transform_params"](given)
         # Which node an address belongs to, for `seconds_by_layer`. What was transformed has another
@@ -135,15 +138,21 @@ class Model:
 
     def _check(self, weights: Mapping[str, Array]) -> None:
         """The weights are there, in the form that the kernels want."""
-        forms = {name: form for k in self.kernels.values() for name, form in k.parameters.items()}
+        forms = {
+            name: (node, *form)
+            for node, kernel in self.kernels.items()
+            for name, form in kernel.parameters.items()
+        }
         plain = {k: v for k, v in weights.items() if k not in forms}
         stand_ins = {name: np.empty(self.network.parameters[name], "b") for name in forms}
         check_weights(self.network, plain | stand_ins)
-        for name, (shape, dtype) in forms.items():
+        for name, (node, shape, dtype) in forms.items():
             found = weights.get(name)
             if found is None or found.shape != shape or found.dtype != dtype:
                 what = "missing" if found is None else f"{found.dtype} of shape {found.shape}"
-                raise ValueError(f"weight {name!r} is {what}; expected {dtype} of shape {shape}")
+                raise ValueError(
+                    f"{node}: weight {name!r} is {what}; expected {dtype} of shape {shape}"
+                )
 
 
 def compile_network(
@@ -152,6 +161,7 @@ def compile_network(
     kernels: Mapping[str, Kernel] | None = None,
     target: Any = None,
     every: bool = False,
+    keep: bool = False,
 ) -> Model:
     """Compile a network with TVM's own pipeline, for its virtual machine.
 
@@ -166,6 +176,7 @@ def compile_network(
         kernels: by name of a node a `Kernel` that computes it in place of TVM.
         target: of TVM; this machine's processor by default.
         every: whether the model returns the results of all nodes.
+        keep: whether what is compiled stays on disk, for the next time: see `compiler.cache`.
 
     Returns:
         A `Model`.
@@ -173,7 +184,45 @@ def compile_network(
     Raises:
         ValueError: a weight is absent or has another form, or a node cannot be computed.
     """
-    return Model(network, weights, kernels, target, every)
+    return Model(network, weights, kernels, target, every, keep)
+
+
+def _compile(module: Any, target: Any) -> Any:
+    """A module of Relax for the virtual machine."""
+    return tvm.compile(module, target, relax_pipeline=relax.get_default_pipeline(target))
+
+
+def _kept(module: Any, target: Any) -> Any:
+    """The same as a shared library that the cache has, or gets.
+
+    Weights are arguments, and in no library. Without a cache or a linker, nothing is kept.
+    """
+    from tvm.support import cc
+
+    if cache.folder() is None or cc.get_cc() is None:
+        return _compile(module, target)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "network.so")
+
+            def exported() -> bytes:
+                _compile(module, target).export_library(str(path))
+                return path.read_bytes()
+
+            path.write_bytes(cache.remember(exported, *_key(module, target)))
+            return tvm.runtime.load_module(str(path))
+    except (OSError, RuntimeError):  # of the linker, or a folder from which nothing is loaded
+        return _compile(module, target)
+
+
+def _key(module: Any, target: Any) -> tuple[object, ...]:
+    """What a library follows from: the module, with its kernels and constants, and the tools."""
+    context, llvm = tvm.transform.PassContext.current(), tvm.target.codegen
+    options = str(target.export()), context.opt_level, str(context.config)
+    tools = llvm.llvm_get_system_triple(), llvm.llvm_version_major()
+    versions = cache.package_versions("apache-tvm", "apache-tvm-ffi")
+    text = cache.text_of(Path(__file__).parent, "model.py")
+    return "network", tvm.ir.save_json(module), options, tools, versions, text
 
 
 def _address(array: Any) -> int:

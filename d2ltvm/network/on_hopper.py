@@ -34,6 +34,7 @@ from d2ltvm.network.hopper_kernels import (
     nbytes,
 )
 from d2ltvm.network.measured_kernels import measured_kernel
+from d2ltvm.network.weights import check_weights
 
 Array = npt.NDArray[Any]
 ROOM = "partial sums"  # the name of what all kernels share that cut sums
@@ -223,9 +224,11 @@ def program(
         measured: False for the model's choice in any case.
 
     Raises:
-        ValueError: a node is of another kind, or there is no kernel for it: groups of two or more
-            channels, or other than a multiple of 8 channels, of what has a thread for 8 or fewer.
+        ValueError: a weight is absent or has another shape, a node is of another kind, or there is
+            no kernel for it: groups of two or more channels, or other than a multiple of 8
+            channels, of what has a thread for 8 or fewer.
     """
+    check_weights(network, weights)
     found = _Steps(network, weights, check_sms(sms), many, fused_stem, measured)
     for node in network.nodes[1:]:
         found.add(node)

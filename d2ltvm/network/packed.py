@@ -23,7 +23,7 @@ from d2ltvm.compute.convolution import Array, with_border
 from d2ltvm.network import graph
 from d2ltvm.network.graph import Network, Node, Shape
 from d2ltvm.network.relaxed import Form, Kernel
-from d2ltvm.network.weights import Weights
+from d2ltvm.network.weights import Weights, check_weights
 from d2ltvm.system import devices
 
 LANES = 8  # float32 numbers of an AVX2 register
@@ -46,7 +46,12 @@ def packed_kernels(network: Network, lanes: int = LANES) -> dict[str, Kernel]:
 
 
 def pack_weights(network: Network, weights: Mapping[str, Array], lanes: int = LANES) -> Weights:
-    """The weights of a network in the form that `packed_kernels` want."""
+    """The weights of a network in the form that `packed_kernels` want.
+
+    Raises:
+        ValueError: a weight is absent, or has another shape.
+    """
+    check_weights(network, weights)
     result = dict(weights)
     for node in network:
         if isinstance(node, graph.Conv | graph.Dense):

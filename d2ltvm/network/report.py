@@ -1,5 +1,6 @@
-"""What comes of running a network: classes, times and bytes, as a table or as JSON."""
+"""What comes of running a network: classes, times and bytes, as a table, JSON or a picture."""
 
+import io
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,12 +8,21 @@ import numpy as np
 
 from d2ltvm.bench.timing import Timing
 from d2ltvm.compute.convolution import Array
-from d2ltvm.network.graph import Network
+from d2ltvm.network.graph import Conv, Network, Node
 
 TOP = 5  # classes of an image
 SHOWN = 8  # images whose classes are shown
 # How a table says the time of a layer, and the multiplications and additions in it.
 UNITS = {"float32": ("ms", 1e3, "GFLOPS", 1e-9), "float16": ("µs", 1e6, "TFLOPS", 1e-12)}
+FORMS = (".png", ".svg")  # of pictures
+# What nodes of a kind are called in a picture, and the number of their colour.
+KINDS = {
+    "Conv": ("convolution", 0),
+    "depthwise": ("depthwise convolution", 5),
+    "Dense": ("dense layer", 2),
+    "MaxPool": ("max pooling", 3),
+    "GlobalAvgPool": ("mean", 1),
+}
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,60 @@ def table(found: Run) -> str:
     overall = 2 * flop * sum(counts.values()) / total
     lines.append(f"{'all layers':60}{per * total:9.3f}{1:7.1%}{overall:8.1f}")
     return "\n".join([*lines, *([found.remark] if found.remark else [])])
+
+
+def drawn(found: Run, form: str) -> bytes:
+    """The time of each layer as a bar, in the order of the network: a picture as a file holds it.
+
+    Args:
+        found: the run.
+        form: one of `FORMS`.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    from d2ltvm.figures import style
+
+    network, names = found.network, list(found.layers)
+    batch, _, height, width = network.input.size
+    unit, per, *_ = UNITS[found.dtype]
+    times = [per * seconds for seconds in found.layers.values()]
+    looks = [_look(network[name]) for name in names]
+    whole, together = 1e3 * found.timing.median, 1e3 * sum(found.layers.values())
+    with rc_context({**style.STYLE, "axes.grid.axis": "x"}):
+        # No window, on any machine: pyplot would ask for one.
+        figure = Figure(figsize=(7.5, 1.7 + 0.2 * len(names)), layout="constrained")
+        axes = figure.subplots()
+        places = range(len(names))
+        colours = [style.COLOURS[colour] for _, colour in looks]
+        bars = axes.barh(places, times, color=colours, height=0.75)
+        written = [f"{time:,.0f}" if time >= 100 else f"{time:.3g}" for time in times]
+        axes.bar_label(bars, written, padding=3, fontsize=8)
+        axes.set_yticks(places, names, fontsize=8)
+        axes.tick_params(left=False)
+        axes.set(ylim=(len(names) - 0.4, -0.6), xlim=(0, 1.12 * max(times)))
+        axes.set_xlabel(f"time of a layer, {unit}; their sum is {together:,.2f} ms")
+        entries = [Patch(color=style.COLOURS[k], label=text) for text, k in dict.fromkeys(looks)]
+        corner: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderpad": 0.2}
+        corner |= {"fontsize": 9, "handlelength": 1, "columnspacing": 1.2}
+        axes.legend(handles=entries, ncols=len(entries), **corner)
+        figure.suptitle(
+            f"{network.name}, {batch} image{'s' if batch > 1 else ''} of {height} x {width}, "
+            f"{found.dtype}: {whole:,.2f} ms as a whole\non {found.device}",
+            fontsize=11,
+        )
+        if found.remark:
+            figure.supxlabel(found.remark, fontsize=8, color="#555555", x=0.01, ha="left")
+        held = io.BytesIO()
+        figure.savefig(held, format=form.lower().removeprefix("."), dpi=150)
+    return held.getvalue()
+
+
+def _look(node: Node) -> tuple[str, int]:
+    """How a picture calls what a node is, and the number of its colour."""
+    depthwise = isinstance(node, Conv) and node.groups > 1
+    return KINDS.get("depthwise" if depthwise else node.kind, ("other", 6))
 
 
 def as_dict(found: Run) -> dict[str, Any]:

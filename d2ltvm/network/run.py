@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -16,35 +17,70 @@ from d2ltvm.network.memory import memory_plan
 from d2ltvm.network.model import compile_network
 from d2ltvm.network.packed import lanes_here, pack_weights, packed_kernels
 from d2ltvm.network.passes import prepare
-from d2ltvm.network.report import Run, as_dict, likeliest, table
+from d2ltvm.network.report import FORMS, Run, as_dict, drawn, likeliest, table
 from d2ltvm.network.weights import random_images, random_weights
-from d2ltvm.system import devices
+from d2ltvm.system import devices, files
 
 SMALLEST = 32  # below, an image has no pixel left when a network is through
 # Means and deviations of ImageNet's images by channel, by which these networks expect them.
 MEANS = (0.485, 0.456, 0.406)
 DEVIATIONS = (0.229, 0.224, 0.225)
 STEPS = ("graph", "weights", "kernels", "compiling", "running", "layers")
+# What is said where nobody chose a target.
+CHOSEN = {
+    "cuda": "This ran on the GPU; --target llvm chooses the processor.",
+    "llvm": "This ran on the processor: no H100 or H200 is found. --target cuda chooses one.",
+}
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command; its exit code, 1 where it cannot be done."""
+    target = options.target
     try:
-        if options.target == "cuda":  # its kernels take a while to import
+        if options.picture:  # before anything takes long
+            _check_picture(options.picture)
+        target = target or ("cuda" if devices.has_hopper() else "llvm")
+        if target == "cuda":  # its kernels take a while to import
             from d2ltvm.network.run_on_hopper import run as run_here
         else:
             run_here = run
         found = run_here(options.network, options.batch, options.size, options.image)
     except (ValueError, MissingError, OSError) as error:
-        progress(1, 1, "")
-        print(f"python -m d2ltvm run: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps(as_dict(found), indent=2) if options.json else table(found))
-    return 0
+        lacking = isinstance(error, MissingError) and not options.target
+        return _failed(f"{error}; --target llvm chooses the processor" if lacking else str(error))
+    problem = None
+    try:
+        if options.picture:
+            files.write(options.picture, drawn(found, Path(options.picture).suffix))
+    except OSError as error:  # what was measured is shown all the same
+        problem = str(error)
+    if options.json:
+        print(json.dumps({"target": target, **as_dict(found)}, indent=2))
+    else:
+        print(table(found) if options.target else f"{CHOSEN[target]}\n{table(found)}")
+    return _failed(problem) if problem else 0
+
+
+def _check_picture(path: str) -> None:
+    """Refuse a file that no picture can be written into.
+
+    Raises:
+        ValueError: its suffix is none of a picture's.
+        OSError: its folder is not there.
+    """
+    if Path(path).suffix.lower() not in FORMS:
+        raise ValueError(f"picture is {shown(path)}; expected a name with {' or '.join(FORMS)}")
+    Path(path).resolve().parent.stat()
+
+
+def _failed(reason: str) -> int:
+    progress(1, 1, "")
+    print(f"python -m d2ltvm run: {reason}", file=sys.stderr)
+    return 1
 
 
 def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = None) -> Run:
-    """Run a network on the processor.
+    """Run a network on the processor. What was compiled once is kept on disk.
 
     Args:
         name: one of `models.MODELS`.
@@ -60,7 +96,7 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
     lanes = lanes_here()
     kernels, weights = packed_kernels(fused, lanes), pack_weights(fused, weights, lanes)
     progress(3, len(STEPS), STEPS[3])
-    model = compile_network(fused, weights, kernels)
+    model = compile_network(fused, weights, kernels, keep=True)
     progress(4, len(STEPS), STEPS[4])
     result = model(images)
     timing = time_together({"run": model.bind(images)}, "host")["run"]
