@@ -2,13 +2,14 @@
 
     python experiments/batch_norm.py FOLDER [BATCH,...]
 
-writes batch_norms.jsonl into a folder. `own` is `schedules.batch_norm_pixels`: each thread works
-out the scale and the shift of its channels. `shared`: a block does, once, and keeps them in shared
-memory. `early`: the same, but a thread loads its pixels before. Predicted: `shared` is faster than
-`own` where a thread has few pixels, and by less where it has many.
+writes batch_norms.jsonl into a folder. `own`: each thread works out the scale and the shift of its
+channels; so did `schedules.batch_norm_pixels` before this was run. `shared` is that function as it
+is now: a block works them out, once, and keeps them in shared memory. `early`: the same, but a
+thread loads its pixels before. Predicted: `shared` is faster than `own` where a thread has few
+pixels, and by less where it has many.
 
-Each result is compared with float64. The kernels are compiled by 15 processes at once; then seven
-layers of 32 images with 16 plans each take two minutes on an H100.
+Each result is compared with float64. The kernels are compiled by 15 processes at once, 24 to 48 for
+a layer.
 """
 
 import itertools
@@ -27,13 +28,39 @@ from d2ltvm.compute.operators_nhwc import batch_norm_nhwc
 from d2ltvm.compute.ops import schedule
 from d2ltvm.schedules.loops import bind_thread
 from d2ltvm.schedules.operators import unroll_inside
-from d2ltvm.schedules.strips import batch_norm_pixels
+from d2ltvm.schedules.strips import batch_norm_pixels, share_scales
 
 WIDTH = 8
 
 
-def shared(pixels, c, each, block, early=False):
-    """A block works out its scales and shifts once, one a thread."""
+def own(pixels, c, each, block):
+    """Each thread works out the scales and the shifts of its channels, in registers."""
+    sch, rounded, result, _, thread = shared_out(pixels, c, each, block)
+    loaded = sch.cache_read(rounded, 0, "local")
+    sch.compute_at(loaded, thread)
+    stages = [sch.get_sblock(name) for name in ("Shift", "Scale")]
+    for stage in stages:
+        sch.compute_at(stage, thread)
+        sch.set_scope(stage, 0, "local")
+    vectors = [sch.cache_read(stage, number, "local") for stage in stages for number in (0, 1)]
+    in_vectors(sch, vectors, thread)
+    unroll_inside(sch, [rounded, *stages], [loaded, result, *vectors])
+    return sch
+
+
+def early(pixels, c, each, block):
+    """As the package's, but a thread's pixels come before all else that a block does."""
+    sch, rounded, result, tile, thread = shared_out(pixels, c, each, block)
+    share_scales(sch, tile, block[0] * block[1])
+    vectors = [sch.cache_read(rounded, number, "local", [rounded]) for number in (1, 2)]
+    in_vectors(sch, vectors, thread)
+    first_of_all(sch, sch.cache_read(rounded, 0, "local"), tile, block, each)
+    unroll_inside(sch, [rounded], [result, *vectors])
+    return sch
+
+
+def shared_out(pixels, c, each, block):
+    """A schedule, its blocks `Y` and `Y_local`, and the loops of its blocks and of its threads."""
     sch = schedule(batch_norm_nhwc(pixels, c, relu=True, dtype="float16"))
     rounded = sch.get_sblock("Y")
     result = sch.cache_write(rounded, 0, "local")
@@ -41,38 +68,22 @@ def shared(pixels, c, each, block, early=False):
     bx, side, step = sch.split(pixel, [None, block[0], each])
     bc, group, v = sch.split(ch, [None, block[1], WIDTH])
     sch.reorder(bx, bc, side, group, step, v)
-    thread, whole = sch.fuse(side, group), sch.fuse(bx, bc)
-    bind_thread(sch, (whole, thread), ("blockIdx.x", "threadIdx.x"))
+    thread, tile = sch.fuse(side, group), sch.fuse(bx, bc)
+    bind_thread(sch, (tile, thread), ("blockIdx.x", "threadIdx.x"))
     sch.compute_at(rounded, thread)
-    by_block(sch, whole, block[0] * block[1])
-    vectors = [sch.cache_read(rounded, number, "local", [rounded]) for number in (1, 2)]
+    return sch, rounded, result, tile, thread
+
+
+def in_vectors(sch, vectors, thread):
+    """Copies of vectors into a thread's registers, in pieces of four."""
     for vector in vectors:
         sch.compute_at(vector, thread)
         sch.split(sch.get_loops(vector)[-1], [None, 4])
-    loaded = sch.cache_read(rounded, 0, "local")
-    if early:
-        first_of_all(sch, loaded, whole, block, each)
-    else:
-        sch.compute_at(loaded, thread)
-    unroll_inside(sch, [rounded], [result, *vectors, *([] if early else [loaded])])
-    return sch
 
 
-def by_block(sch, whole, threads):
-    """Scale and shift in shared memory: each thread makes those of a channel."""
-    shift, scale = sch.get_sblock("Shift"), sch.get_sblock("Scale")
-    for stage in (shift, scale):
-        sch.compute_at(stage, whole)
-    _, t = sch.split(sch.get_loops(scale)[-1], [None, threads])
-    sch.bind(t, "threadIdx.x")
-    sch.reverse_compute_at(shift, t)
-    for stage in (shift, scale):
-        sch.set_scope(stage, 0, "shared")
-
-
-def first_of_all(sch, loaded, whole, block, each):
+def first_of_all(sch, loaded, tile, block, each):
     """A thread's pixels come before all else that a block does."""
-    sch.compute_at(loaded, whole, index=0)
+    sch.compute_at(loaded, tile, index=0)
     pixel, ch = sch.get_loops(loaded)[1:]
     side, step = sch.split(pixel, [block[0], each])
     group, v = sch.split(ch, [block[1], WIDTH])
@@ -83,9 +94,9 @@ def first_of_all(sch, loaded, whole, block, each):
 
 
 SCHEDULES = {
-    "own": lambda *plan: batch_norm_pixels(*plan, WIDTH),
-    "shared": shared,
-    "early": lambda *plan: shared(*plan, early=True),
+    "own": own,
+    "shared": lambda *plan: batch_norm_pixels(*plan, WIDTH),
+    "early": early,
 }
 
 

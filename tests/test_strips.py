@@ -1,5 +1,9 @@
 """Schedules of depthwise convolution, pooling and batch norm: every element against float64."""
 
+import importlib.util
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -14,6 +18,9 @@ from d2ltvm.compute import (
     pool_nhwc_reference,
     pool_reference,
 )
+from d2ltvm.system import environment
+
+ROOT = Path(__file__).parents[1]
 
 # batch, c, n, k, p, s; then strip, block and width: some do not divide, one has no border.
 WINDOWS = (
@@ -85,19 +92,48 @@ def test_blocks_of_a_mean_write_their_own_channels_alone():
     assert (write.requests, write.sectors) == (512 // 128, 512 * 2 // 32)
 
 
-@pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize(
-    ("pixels", "c", "each", "block", "width"), [(64, 32, 4, (4, 4), 8), (9, 12, 2, (3, 2), 4)]
-)
-def test_a_batch_norm_of_pixels(pixels, c, each, block, width, relu):
-    x = normal(pixels, c)
+    ("pixels", "c", "each", "block", "width", "relu", "half"),
+    [
+        (64, 32, 4, (4, 4), 8, True, True), (64, 32, 4, (4, 4), 8, False, True),
+        (9, 12, 2, (3, 2), 4, True, True), (9, 12, 2, (3, 2), 4, False, False),
+        (29, 20, 3, (3, 2), 8, True, True),  # nothing divides: a thread has channels of two lines
+        (7, 33, 1, (2, 3), 2, True, False),
+        (5, 64, 2, (1, 2), 8, True, True),  # 16 channels for two threads
+        (29, 1, 2, (2, 4), 8, False, True),
+    ],
+)  # fmt: skip
+def test_a_batch_norm_of_pixels(pixels, c, each, block, width, relu, half):
+    x = normal(pixels, c, half=half)
     mean, gamma, beta = np.random.default_rng(c).standard_normal((3, c), "float32")
     var = abs(mean) + np.float32(0.5)
-    got = computed(
-        schedules.batch_norm_pixels(pixels, c, each, block, width, relu), x, mean, var, gamma, beta
-    )
+    sch = schedules.batch_norm_pixels(pixels, c, each, block, width, relu, half)
+    got = computed(sch, x, mean, var, gamma, beta)
     want, most = exact_bn(x, mean, var, gamma, beta)
     compare("Y", got, np.maximum(want, 0) if relu else want, most, 8, "float32")
+
+
+def test_a_block_works_out_its_scales_once():
+    """Blocks of 64 channels and 16 pixels: each loads 64 numbers of each vector, in 8 sectors."""
+    table = d2ltvm.traffic(schedules.batch_norm_pixels(64, 64, 2, (8, 8)))
+    vectors = [t.sectors for t in table if t.tensor in ("Mean", "Var", "Gamma", "Beta")]
+    assert vectors == [64 // 16 * 8] * 4
+    written = [t.requests for t in table if (t.kind, t.scope) == ("write", "shared")]
+    assert sum(written) == 64 // 16 * 2 * 2  # two warps' lanes, of scales and of shifts
+
+
+def test_the_experiment_times_three_schedules_that_are_right():
+    spec = importlib.util.spec_from_file_location("norms", ROOT / "experiments/batch_norm.py")
+    experiment = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(experiment)
+    x = normal(64, 64)
+    mean, gamma, beta = np.random.default_rng(1).standard_normal((3, 64), "float32")
+    var = abs(mean) + np.float32(0.5)
+    want, most = exact_bn(x, mean, var, gamma, beta)
+    for make in experiment.SCHEDULES.values():
+        got = computed(make(64, 64, 2, (8, 8)), x, mean, var, gamma, beta)
+        compare("Y", got, np.maximum(want, 0), most, 8, "float32")
+    assert (2, (32, 8)) in experiment.plans(256 * 56 * 56, 64)
 
 
 @pytest.mark.quick(1)
@@ -163,20 +199,28 @@ def test_the_rule_of_batch_norms_gives_plans_that_divide(batch):
         plan = schedules.batch_norm_plan(pixels, c)
         (side, groups), each = plan["block"], plan["each"]
         assert pixels % (each * side) == c % (groups * plan["width"]) == 0
-        assert each <= (2 if 4 * pixels * c > 50 * 2**20 else 8)
+        assert each == 2 - pixels % 2
         assert side * groups <= 256
 
 
-def test_batch_norms_have_two_pixels_a_thread_beyond_l2_and_eight_within():
-    plans = {
-        batch: [schedules.batch_norm_plan(batch * n * n, c) for c, n in operator_layers.NORMS]
-        for batch in (256, 32)
-    }
-    assert [plan["each"] for plan in plans[256]] == [2] * 7
-    assert [plan["each"] for plan in plans[32]] == [2, 8, 8, 2, 8, 8, 8]
+def test_batch_norms_have_two_pixels_a_thread_and_up_to_256_threads():
     blocks = [(32, 8), (64, 4), (32, 8), *[(16, 16)] * 4]
-    assert [plan["block"] for plan in plans[256]] == blocks
-    assert [plan["block"] for plan in plans[32]] == [*blocks[:-1], (14, 16)]
+    for batch in (256, 32):
+        plans = [schedules.batch_norm_plan(batch * n * n, c) for c, n in operator_layers.NORMS]
+        assert [plan["each"] for plan in plans] == [2] * 7
+        assert [plan["block"] for plan in plans] == blocks
+
+
+def test_the_plans_of_the_rule_were_timed():
+    path = environment.measurements() / "nvidia-h100-80gb-hbm3" / operator_layers.TIMED_NORMS
+    lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    shares = operator_layers.timed_norms()
+    assert len(lines) == len(shares) == 2 * len(operator_layers.NORMS)
+    for line in lines:
+        batch, c, n, times = (line[key] for key in ("batch", "channels", "n", "us"))
+        side, groups = schedules.batch_norm_plan(batch * n * n, c)["block"]
+        for name, share in shares[batch, f"{c} x {n}"].items():
+            assert share == times["copy"] / times[f"{name}, 2 pixels, {side} x {groups}"]
 
 
 @pytest.mark.parametrize(("pixels", "c"), [(64, 32), (49, 12), (3, 10)])

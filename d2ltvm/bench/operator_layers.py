@@ -6,6 +6,7 @@ A copy moves as many bytes as the layer has to move at least.
 """
 
 import functools
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from d2ltvm.compiler.verify import compare
 from d2ltvm.compute.convolution import conv_out_size
 from d2ltvm.compute.operators_nhwc import depthwise_nhwc_reference, pool_nhwc_reference
 from d2ltvm.schedules import strips
+from d2ltvm.system import environment
 
 LAST, FIRST, COPY, OURS = "PyTorch, channels last", "PyTorch, channels first", "copy", "TVM"
 PERIOD = 2**22 - 3  # a prime number: random data is repeated behind so many
@@ -91,6 +93,7 @@ POOLS = [Window(*sizes) for sizes in (
 # Channels, n
 MEANS = ((512, 7), (1280, 7), (2048, 7))  # of ResNet-18, MobileNetV2 and ResNet-50
 NORMS = ((64, 112), (32, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7))
+TIMED_NORMS = "batch_norms.jsonl"  # by experiments/batch_norm.py
 
 
 def depthwise_layers() -> list[Window]:
@@ -150,6 +153,43 @@ def bench_norms(batch: int) -> Measurement:
     """Time batch norm with ReLU behind it, beside PyTorch's two and a copy, in µs."""
     times = [time_together(norm_contenders(batch, c, n)) for c, n in NORMS]
     return as_measurement("channels x size", [f"{c} x {n}" for c, n in NORMS], times)
+
+
+def timed_norms(
+    each: int = 2, device: str = "nvidia-h100-80gb-hbm3"
+) -> dict[tuple[int, str], dict[str, float]]:
+    """Shares of a copy's speed that batch norm with ReLU had on a GPU, by three schedules.
+
+    >>> timed_norms()[256, "64 x 56"]["shared"] > 0.95
+    True
+
+    `shared` is the package's `batch_norm_pixels`. By `own` each thread works out the scales and
+    shifts of its channels; by `early` it loads its pixels before the block works them out. Groups
+    and threads of a block are those of `batch_norm_plan`.
+
+    Args:
+        each: pixels of a thread: 2, 4, 8 or 16.
+        device: a folder under book/measurements.
+
+    Returns:
+        by images and layer, the share of each schedule.
+    """
+    return {
+        (line["batch"], f"{line['channels']} x {line['n']}"): {
+            name: line["us"]["copy"] / line["us"][_by_rule(line["us"], f"{name}, {each} pixels")]
+            for name in ("own", "shared", "early")
+        }
+        for line in _norm_lines(device)[1:]
+    }
+
+
+def norms_apart(device: str = "nvidia-h100-80gb-hbm3") -> float:
+    """How far apart a kernel's shares of `timed_norms` were at most in two runs, as a part.
+
+    >>> norms_apart()
+    0.031
+    """
+    return float(_norm_lines(device)[0]["again"]["most"])
 
 
 def bench_means(batch: int) -> Measurement:
@@ -232,6 +272,21 @@ def _bench(
 ) -> Measurement:
     times = [time_together(contenders(batch, layer)) for layer in layers]
     return as_measurement("layer", [layer.title for layer in layers], times)
+
+
+def _norm_lines(device: str) -> list[dict[str, Any]]:
+    path = environment.measurements() / device / TIMED_NORMS
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _by_rule(names: Iterable[str], start: str) -> str:
+    """Of plans with up to 256 threads the one with the most groups, and then the most threads."""
+
+    def size(name: str) -> list[int]:
+        return [int(number) for number in reversed(name.split(", ")[2].split(" x "))]
+
+    plans = (name for name in names if name.startswith(f"{start}, "))
+    return max((name for name in plans if math.prod(size(name)) <= 256), key=size)
 
 
 def _tvm_depthwise(batch: int, layer: Window, plan: Mapping[str, Any], x: Array, w: Array) -> Run:

@@ -150,11 +150,8 @@ PLANTED = {
     ),
     "a thread's mean left out": ("layer_norm_welford", r"threadIdx.x\) < 4i", "threadIdx.x) < 3i"),
     "another epsilon": ("batch_norm_flat", r"1\.0+e-05f", "1.0e-4f"),
-    "the mean of a neighbour": (
-        "batch_norm_pixels",
-        r"\(Mean_local\[0i\]\)\[1\]",
-        "(Mean_local[0i])[0]",
-    ),
+    "the mean of a neighbour": ("batch_norm_pixels", r"(\(Mean_ptr\[)", "$11i ^ "),
+    "a scale left out": ("batch_norm_pixels", r"threadIdx.x\) < 32i", "threadIdx.x) < 31i"),
     "a weight of a neighbour": ("depthwise_rows", r"\* 9i\) \+ 7i\)", "* 9i) + 8i)"),
     "a border of zeros": ("pool_rows", r"-3\.4\d+e\+38f", "0.0f"),
 }
