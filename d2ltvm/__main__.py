@@ -157,9 +157,9 @@ def parser() -> argparse.ArgumentParser:
     )
     search.add_argument(
         "--sketch",
-        choices=["rules", "book"],
+        choices=["rules", "book", "both"],
         default="rules",
-        help="what to begin with: TVM's rules (default), or the book's schedule",
+        help="what to begin with: TVM's rules (default), the book's schedule, or both",
     )
     search.add_argument(
         "--trials", type=int, default=64, help="how many candidates are measured (default: 64)"
@@ -175,7 +175,8 @@ def parser() -> argparse.ArgumentParser:
         "--model",
         choices=["learned", "random", "analyser"],
         default="learned",
-        help="who chooses among what is proposed (default: learned)",
+        help="who chooses among what is proposed (default: learned); 'analyser' is for a GPU, and "
+        "where there is none it only predicts",
     )
     search.add_argument("--to", metavar="FOLDER", help="where to keep what is measured")
     _add_fleet(search)

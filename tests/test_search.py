@@ -21,6 +21,7 @@ from d2ltvm.search import (
     counting,
     decided,
     evolve,
+    foretold,
     judged,
     measured,
     moved_factor,
@@ -119,6 +120,61 @@ def test_the_books_sketch_moves_what_the_books_schedule_moves(name, size, hand):
 def test_book_space_says_what_there_is():
     with pytest.raises(ValueError, match="expected one of matmul for cuda"):
         book_space("conv", "llvm")
+
+
+@pytest.mark.parametrize("kind, size", [("llvm", 64), ("cuda", 256)])
+def test_a_space_of_both_has_the_books_sketch_and_those_of_the_rules(kind, size):
+    def copied(sch):
+        return sum(str(inst.kind.name) == "CacheRead" for inst in sch.trace.insts)
+
+    work, book = workload("matmul", size), book_space("matmul", kind)
+    both, rules_, ours = (space(work, kind, g) for g in ([book, None], None, book))
+
+    def steps(sch):
+        return [str(inst.kind.name) for inst in sch.trace.insts]
+
+    assert [steps(s) for s in both.sketches] == [steps(s) for s in ours.sketches + rules_.sketches]
+    first = next(evolve(both, lambda some: [1.0] * len(some), 20, 0, 5))
+    of_book, of_rules = {"llvm": (2, 0), "cuda": (4, 2)}[kind]
+    assert {copied(c.sch) for c in first} == {of_book, of_rules}
+    if kind == "cuda":  # made, and not run
+        for many in (of_book, of_rules):
+            sch = next(c.sch for c in first if copied(c.sch) == many)
+            assert "__global__" in d2ltvm.build(sch, "sm_80").source
+    with pytest.raises(ValueError, match="an empty list"):
+        space(work, kind, [])
+
+
+def test_a_search_of_both_begins_with_the_books_schedule():
+    both = [book_space("matmul", "llvm"), None]
+    found = search(SMALL, "llvm", 8, generator=both, **QUIET)
+    copies = [str(t.sch.trace).count("cache_read") for t in found]
+    assert copies[0] == 2 and 0 in copies and all(t.error < 1e-6 for t in found)
+
+
+def test_the_analyser_searches_with_no_device():
+    work = workload("matmul", 256)
+    book = book_space("matmul")
+    found, again = (foretold(work, 32, generator=[book, None], **QUIET) for _ in range(2))
+    assert [identity(c.sch) for c in found] == [identity(c.sch) for c in again]
+    assert found[0].cost == predict(found[0].sch, work, judge="second") <= found[-1].cost
+    alone = space(work, "cuda", book)
+    start = predict(alone.finished(alone.sketches[0].trace), work, judge="second")
+    assert found[0].cost <= start
+    assert len(foretold(workload("softmax", 64), 2, **QUIET)) == 2  # some have several kernels
+
+
+@pytest.mark.slow
+def test_the_command_predicts_where_there_is_no_gpu(monkeypatch, capsys):
+    monkeypatch.setenv("D2LTVM_NO_CUDA", "1")
+    options = ["search", "matmul", "--size", "256", "--target", "cuda", "--trials", "4"]
+    options += ["--fleet", "none"]
+    assert main([*options, "--model", "analyser", "--sketch", "both"]) == 0
+    told = capsys.readouterr()
+    assert "nothing was measured" in told.out and "def apply(sch):" in told.out
+    assert "no GPU: times are predicted for an H200" in told.err
+    assert main(options) == 1
+    assert "the GPU is hidden" in capsys.readouterr().err
 
 
 def test_what_is_counted_is_the_analysers_traffic():

@@ -11,5 +11,5 @@ from .predicted import counted as counted, seconds as seconds
 from .judged import predict as predict
 from .learned import Ridge as Ridge, features as features
 from .ranking import rank_correlation as rank_correlation, regret as regret
-from .tune import Trial as Trial, curve as curve, search as search
+from .tune import Trial as Trial, curve as curve, foretold as foretold, search as search
 from .measured import Timed as Timed, timed as timed

@@ -211,29 +211,41 @@ def space(work: Workload, kind: str = "cuda", generator: Any = None, seed: int =
     >>> len(found.sketches)
     3
 
-    TVM's own `TuneContext(...)` first imports the tensor intrinsics of all targets, over half a
-    minute of work. None is needed here, so the context is made without.
+    TVM's own `TuneContext(...)` first imports the tensor intrinsics of all targets, ten seconds to
+    half a minute of work. None is needed here, so the context is made without.
 
     Args:
         work: a `Workload`.
         kind: 'cuda' or 'llvm'.
         generator: a `SpaceGenerator` of MetaSchedule's, or a function of a schedule, as
-            `d2ltvm.search.book_space` makes one; None is `PostOrderApply` with TVM's rules.
+            `d2ltvm.search.book_space` makes one; None is `PostOrderApply` with TVM's rules. A
+            list of these has the sketches of all, in its order.
         seed: of the random decisions that sketches come with, an integer from 1 to 2**31 - 1.
 
     Raises:
-        ValueError: `kind` or `seed` is something else.
+        ValueError: `kind` or `seed` is something else, or the list is empty.
     """
     seed = in_32_bits("seed", seed)
     goal, rules = target(kind), {"sch_rules": kind, "postprocs": kind, "mutator_probs": kind}
     if kind == "cuda" and work.computation.tensorcores:
         goal, rules = target(kind, dynamic=True), tensorcores.rules()
-    if generator is None:
-        generator = ms.space_generator.PostOrderApply(**rules)
-    elif not isinstance(generator, ms.SpaceGenerator):
-        generator = ms.space_generator.ScheduleFn(generator, **rules)
-    context = new_context(work.func, goal, generator, seed=seed)
+    context = new_context(work.func, goal, _made(generator, rules), seed=seed)
     return Space(work, kind, context, list(context.generate_design_space()))
+
+
+def _made(generator: Any, rules: dict[str, Any]) -> Any:
+    """What `space` was given, as a `SpaceGenerator`."""
+    if generator is None:
+        return ms.space_generator.PostOrderApply(**rules)
+    if isinstance(generator, list | tuple):
+        if not generator:
+            raise ValueError("generator is an empty list; expected one generator or more")
+        return ms.space_generator.SpaceGeneratorUnion(
+            [_made(one, rules) for one in generator], **rules
+        )
+    if isinstance(generator, ms.SpaceGenerator):
+        return generator
+    return ms.space_generator.ScheduleFn(generator, **rules)
 
 
 def new_context(

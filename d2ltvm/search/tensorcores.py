@@ -1,7 +1,7 @@
 """MetaSchedule's rules for TensorCores, with intrinsics that take no time to register.
 
 TVM's own rules, named 'cuda-tensorcore', ask for intrinsics of `tvm.s_tir.tensor_intrin.cuda`. To
-import that module takes 13 s and more. These are the same rules with the package's five.
+import that module takes ten seconds and more. These are the same rules with the package's five.
 """
 
 from typing import Any

@@ -23,12 +23,13 @@ from d2ltvm.fleet.measuring import Servers
 from d2ltvm.fleet.task import LIMITS, Limits
 from d2ltvm.search.computations import Array
 from d2ltvm.search.database import Kept
-from d2ltvm.search.evolution import evolve, identity
+from d2ltvm.search.evolution import Candidate, evolve, identity
 from d2ltvm.search.judged import predict
 from d2ltvm.search.learned import Ridge, features
 from d2ltvm.search.on_fleet import FleetBench, Tell
 from d2ltvm.search.spaces import Space, space
 from d2ltvm.search.workloads import Workload
+from d2ltvm.system import chips
 
 BATCH = 8  # candidates that are measured between two fits of the model
 CURIOUS = 2  # of these, at random
@@ -196,6 +197,64 @@ def search(
     return done
 
 
+def foretold(
+    work: Workload,
+    trials: int = 64,
+    seed: int = 1,
+    generator: Any = None,
+    show: Callable[[int, int, str], None] = progress,
+    gpu: str = "H200",
+) -> list[Candidate]:
+    """Search for a schedule for a GPU with the analyser alone: no device, and nothing measured.
+
+    >>> best, *_ = foretold(d2ltvm.search.workload("matmul", 256), trials=4)
+    >>> 0 < best.cost < 1
+    True
+
+    Args:
+        work: a `Workload`.
+        trials: how many candidates are judged.
+        seed: of what is proposed; the same one for the same candidates.
+        generator: as for `space`. The book's schedules among the sketches begin as they are.
+        show: told the progress.
+        gpu: whose time is predicted; the analyser's constants are an H200's.
+
+    Returns:
+        Candidates of the last generation, the best first; `cost` is their predicted seconds.
+
+    Raises:
+        ValueError: an argument is none of these.
+    """
+    trials, seed, gpu = whole("trials", trials), in_32_bits("seed", seed), chips.chip(gpu).name
+    place, known = space(work, "cuda", generator, seed=seed), dict[int, float]()
+
+    def score(some: Sequence[Any]) -> list[float]:
+        costs = []
+        for sch in some:
+            costs.append(known.setdefault(identity(sch), prediction(sch, work, gpu)))
+            show(len(known), trials, f"best {min(known.values()) * 1e3:.3f} ms")
+        return costs
+
+    population = min(2 * BATCH, trials)
+    start = _as_they_are(place) if generator is not None else []
+    generations = trials // population - 1
+    *_, last = evolve(place, score, population, generations, seed, start[:population])
+    return last
+
+
+def prediction(sch: Any, work: Workload, gpu: str = "H200") -> float:
+    """Seconds by the second judge; infinite for what it does not take: several kernels."""
+    try:
+        return predict(sch, work, gpu, "second")
+    except ValueError:
+        return float("inf")
+
+
+def _as_they_are(place: Space) -> list[Any]:
+    """The sketches with the decisions that they come with: the book's numbers for its own."""
+    return [sch for s in place.sketches if (sch := place.finished(s.trace)) is not None]
+
+
 def proposed(
     place: Space,
     model: str,
@@ -210,7 +269,7 @@ def proposed(
     ranked = sorted(done, key=lambda t: t.seconds)[:16]
     start = [t.sch for t in ranked]
     if not done and generator is not None:  # a schedule of the book begins as it is
-        start = [sch for s in place.sketches if (sch := place.finished(s.trace)) is not None]
+        start = _as_they_are(place)
     score = MODELS[model](place, done, rng)
     learned = len(done) >= BATCH
     many_more, generations = (max(48, 2 * many), 3) if learned else (2 * many + len(start), 0)
@@ -234,7 +293,7 @@ def _random(_place: Space, _done: Sequence[Trial], rng: np.random.Generator) -> 
 
 
 def _analyser(place: Space, _done: Sequence[Trial], _rng: np.random.Generator) -> Any:
-    return lambda some: [predict(sch, place.workload, judge="second") for sch in some]
+    return lambda some: [prediction(sch, place.workload) for sch in some]
 
 
 MODELS: dict[str, Callable[..., Any]] = {
