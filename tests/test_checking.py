@@ -294,3 +294,19 @@ def test_cpu_schedules(n):
     assert d2ltvm.check(vector, d2ltvm.get_abc(n)[:2], np.add) <= 2**-24
     rows = d2ltvm.build(schedules.cpu_bcast_add(n), "llvm")
     assert d2ltvm.check(rows, d2ltvm.bcast_data(n)[:2], np.add) <= 2**-24
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: d2ltvm.check(len, (), np.add), "kernel is .*; expected what d2ltvm.build returns"),
+        (
+            lambda: d2ltvm.plot_record("x"),
+            "record is 'x'; expected what d2ltvm.load_record returns",
+        ),
+        (lambda: d2ltvm.hopper.conv_any(5), r"conv is 5; expected a d2ltvm.hopper.any_conv.Conv"),
+    ],
+)
+def test_another_kind_of_object_is_named(call, words):
+    with pytest.raises(TypeError, match=words):
+        call()

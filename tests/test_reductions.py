@@ -148,6 +148,23 @@ def test_the_polynomial_is_as_good_as_it_says():
     assert np.abs(poly / exact - 1).max() < 3e-7
 
 
+@pytest.mark.parametrize("kind", rows.KINDS)
+def test_numpy_computes_what_it_is_asked_for(kind):
+    x, *scales, _ = arrays = rows.rows_data(kind, 5, 12, "float32")
+    found = rows.numpy_rows(kind)(*arrays)()
+    wide = x.astype("float64")
+    off = wide - wide.mean(1, keepdims=True)
+    want = {
+        "sum": wide.sum(1),
+        "softmax": np.exp(wide) / np.exp(wide).sum(1, keepdims=True),
+        "layer norm": off / np.sqrt((off**2).mean(1, keepdims=True) + 1e-5),
+    }[kind]
+    want = want * scales[0] + scales[1] if scales else want
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="kind is 'sums'; expected one of sum"):
+        rows.numpy_rows("sums")
+
+
 def test_rows_race_in_bytes_that_have_to_move(capsys):
     racing = {"NumPy": rows.numpy_rows("softmax"), "PyTorch": rows.torch_rows("softmax")}
     found = rows.bench_rows("softmax", racing, [(4, 64), (2, 8)], "float32", "llvm", "GB/s")

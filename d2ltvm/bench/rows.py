@@ -190,14 +190,17 @@ def copy_rows(*arrays: Array) -> Run:
 
 
 def mxnet_rows(kind: str, ctx: str = "cpu") -> Contender:
-    """MXNet's `softmax` or `LayerNorm`; `ctx` is 'cpu' or 'gpu'."""
+    """MXNet's `sum`, `softmax` or `LayerNorm`; `ctx` is 'cpu' or 'gpu'."""
+    _check_kind(kind)
 
     def contender(*arrays: Array) -> Run:
         context, mx = mxnet_context(ctx), mxnet()
         x, *scales, y = (mx.nd.array(a, ctx=context, dtype=a.dtype) for a in arrays)
-        call = functools.partial(mx.nd.softmax, axis=1)
-        if kind == "layer norm":
-            call = functools.partial(mx.nd.LayerNorm, axis=1, eps=1e-5)
+        call = {
+            "sum": functools.partial(mx.nd.sum, axis=1),
+            "softmax": functools.partial(mx.nd.softmax, axis=1),
+            "layer norm": functools.partial(mx.nd.LayerNorm, axis=1, eps=1e-5),
+        }[kind]
 
         def run() -> object:
             call(x, *scales, out=y)
@@ -210,9 +213,14 @@ def mxnet_rows(kind: str, ctx: str = "cpu") -> Contender:
 
 
 def numpy_rows(kind: str) -> Contender:
-    """NumPy's, as the references say it."""
-    function = softmax_reference if kind == "softmax" else layer_norm_reference
-    return lambda *arrays: lambda: function(*arrays[:-1])
+    """NumPy's `sum`, or the references of softmax and layer norm."""
+    _check_kind(kind)
+    functions: dict[str, Callable[..., Any]] = {
+        "sum": lambda x: x.sum(1, dtype="float32"),
+        "softmax": softmax_reference,
+        "layer norm": layer_norm_reference,
+    }
+    return lambda *arrays: lambda: functions[kind](*arrays[:-1])
 
 
 def bench_rows(

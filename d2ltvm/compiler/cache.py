@@ -51,12 +51,17 @@ def remember(make: Callable[[], bytes], *key: object) -> bytes:
     if (entry := kept(*key)) is not None:
         return entry
     made = make()
+    keep(made, *key)
+    return made
+
+
+def keep(made: bytes, *key: object) -> None:
+    """Put bytes into the cache, in the place of what it has for a key."""
     if path := _path(key):
         with contextlib.suppress(OSError):  # no right to write, no space left
             _write(path, made)
             if random.random() * LIMIT < LOOKS * len(made):
                 _evict()
-    return made
 
 
 def kept(*key: object) -> bytes | None:

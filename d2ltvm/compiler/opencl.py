@@ -123,13 +123,14 @@ def _stores(lowered: Lowered) -> int:
 
 
 def _steps(statement: Any) -> int:
-    """The same of one thread that takes every branch."""
+    """The same of one thread that takes every branch; loops of a varying length count once."""
     if hasattr(statement, "seq"):
         return sum(map(_steps, statement.seq))
     times = getattr(statement, "extent", 1)
     parts = [getattr(statement, name, None) for name in ("body", "then_case", "else_case")]
     inside = [part for part in parts if part is not None]
-    return int(times) * sum(map(_steps, inside)) if inside else 1
+    many = int(getattr(times, "value", times if isinstance(times, int) else 1))
+    return many * sum(map(_steps, inside)) if inside else 1
 
 
 def _check_types(source: str, device: Any) -> None:

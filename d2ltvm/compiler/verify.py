@@ -54,8 +54,10 @@ def check(
         WrongResultError: an element is further off than its roundings explain.
         ValueError: the inputs or what the reference gives do not fit the kernel's parameters, or
             `terms` is so large that zeros would pass.
-        TypeError: `reference` does not take the inputs.
+        TypeError: `reference` does not take the inputs, or `kernel` is no kernel.
     """
+    if not hasattr(kernel, "params"):
+        raise TypeError(f"kernel is {shown(kernel)}; expected what d2ltvm.build returns")
     check_inputs([p for p in kernel.params if not p.output], inputs)
     outputs = [p for p in kernel.params if p.output]
     expected, magnitudes = references(reference, inputs)

@@ -159,7 +159,12 @@ def plot_record(
         x: other x values than the record's own, such as the same sizes in MB.
         xlabel: another label for them.
         options: anything else that `plot` takes.
+
+    Raises:
+        TypeError: `record` is something else, such as its name.
     """
+    if not hasattr(record, "series"):
+        raise TypeError(f"record is {shown(record)}; expected what d2ltvm.load_record returns")
     names = list(legends or record.series)
     others = record.elsewhere if x is None else {}
     behind = [

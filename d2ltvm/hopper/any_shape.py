@@ -13,6 +13,7 @@ from tvm.backend.cuda.lang.pipeline import MBarrier, Pipeline, PipelineState, TM
 from tvm.script import tirx as T
 
 from d2ltvm.compiler.im2col import ENCODE
+from d2ltvm.errors import shown
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_epilogue import (
     exchange_in_cluster,
@@ -71,11 +72,14 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
 
     Raises:
         ValueError: a plan is not possible, or has a residual or a scale and no bias.
+        TypeError: `conv` is no `Conv`.
 
     Of float32 numbers that are split, a scale is what weights were divided by: see
     `Layer.factors`. A row of 64 numbers with an infinity or NaN gives NaN for all results that it
     goes into.
     """
+    if not isinstance(conv, Conv):
+        raise TypeError(f"conv is {shown(conv)}; expected a d2ltvm.hopper.any_conv.Conv")
     if conv.ic % 8:
         raise ValueError(f"ic is {conv.ic}; expected a multiple of 8, as any_layer makes it")
     plan = plan or plan_any(conv, sms, **options)
