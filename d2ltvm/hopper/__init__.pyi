@@ -20,6 +20,7 @@ from . import (
     stem as stem,
     tile_scheduler as tile_scheduler,
     tiles as tiles,
+    tuned as tuned,
 )
 from .any_shape import conv_any as conv_any
 from .float32 import conv_float32 as conv_float32

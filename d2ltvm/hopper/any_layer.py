@@ -9,18 +9,19 @@ more channels of them. Where several ways are open to a layer, the model of `any
 import dataclasses
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from d2ltvm.hopper import tuned
 from d2ltvm.hopper.any_conv import Conv, beside, windows
 from d2ltvm.hopper.any_costs import costs
 from d2ltvm.hopper.any_float32 import factors_of, rounded_to_tf32, split_weights
 from d2ltvm.hopper.any_model import boxed, boxes_are_known, estimate, estimate_boxed
-from d2ltvm.hopper.any_plan import Plan
+from d2ltvm.hopper.any_plan import Plan, check, fits, with_stages
 from d2ltvm.hopper.any_shape import conv_any
 from d2ltvm.hopper.fastest import fastest_known
 from d2ltvm.hopper.implicit import conv_nhwc
@@ -28,6 +29,7 @@ from d2ltvm.hopper.padding import padded, unfolded
 from d2ltvm.hopper.planner import CHOSEN_BY_YOU, best, plan_any
 from d2ltvm.hopper.planning import ConvPlan, check_sms
 
+WAYS = ("whole", "padded", "windows", "beside", "boxes")
 FEW = 16  # channels, up to which pixels may lie side by side
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -206,6 +208,42 @@ def needed_by(numbers: str) -> dict[str, Any]:
     return {"wide": True} | ({"scale": True, "bias": True} if numbers == "float32" else {})
 
 
+def tuned_layer(
+    conv: Conv,
+    sms: int,
+    transposed: bool = True,
+    device: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Layer | None:
+    """The layer that was the fastest when `bench.tuning.tune` ran on this machine, or None.
+
+    Args:
+        conv, transposed, device: as for `tuned.kept`.
+        sms: blocks that run at once.
+        options: of `Plan`, that say what else is computed, as for `fastest.fastest_known`.
+    """
+    entry = tuned.kept(conv, transposed, device)
+    if entry is None:
+        return None
+    # What is on a disk may be of any kind: what cannot be run is as good as nothing.
+    try:
+        layer = from_text(conv, entry.layer)
+        if layer.way not in WAYS or layer.plan.sms != sms:
+            return None
+        if isinstance(layer.plan, ConvPlan):
+            return None if options else layer
+        check(layer.plan)
+        asked: dict[str, Any] = {
+            f.name: f.default for f in dataclasses.fields(Plan) if f.name in CHOSEN_BY_YOU
+        }
+        asked |= {"windows": layer.plan.windows, "transposed": transposed, **options}
+        plan = with_stages(replace(layer.plan, parts=1, **asked))
+        check(plan)
+        return replace(layer, plan=plan) if plan.stages >= 2 and fits(plan) else None
+    except Exception:
+        return None
+
+
 COPY = 0.5  # of the bytes a second that memory moves
 
 
@@ -220,14 +258,14 @@ def ways(
 ) -> list[Layer]:
     """Ways to run a convolution or a product, up to so many of each kind, the fastest first.
 
-    If the sizes were measured, the plan that was fastest is the first; the others are in the order
-    of the model.
+    If the sizes were tuned on this machine, or measured before, the plan that was fastest is the
+    first; the others are in the order of the model.
 
     Args:
         conv, transposed, sms, options: as for `any_layer`.
         many: plans of each kind.
         choose: which ones: `planner.best`, by the model, or `many_plans.varied`.
-        known: whether to ask `fastest.fastest_known`, too.
+        known: whether to ask `tuned_layer` and `fastest.fastest_known`, too.
     """
     sms = check_sms(sms)
     if not transposed:
@@ -250,10 +288,11 @@ def ways(
     unknown = not boxes_are_known(conv)  # then boxes come last
     found.sort(key=lambda layer: (unknown and layer.way == "boxes", layer.seconds))
     known = known and numbers == "float16"  # others were not measured
-    fastest = fastest_known(conv, sms, **options) if known else None
-    if fastest is None:
+    if not known:
         return found
-    return [Layer(conv, fastest), *(layer for layer in found if layer.plan != fastest)]
+    fastest = fastest_known(conv, sms, **options)
+    first = (tuned_layer(conv, sms, **options), fastest and Layer(conv, fastest))
+    return list(dict.fromkeys(layer for layer in (*first, *found) if layer))
 
 
 def any_layer(
@@ -266,12 +305,18 @@ def any_layer(
 ) -> Layer:
     """How a convolution or a product is run.
 
+    By the plan that `bench.tuning.tune` found on this machine, if the sizes were tuned; or by the
+    one that was the fastest of those in the records (`fastest`); or by the model's first. To tune
+    sizes once takes seconds, and every later call finds the plan on the disk (`tuned`):
+
+    >>> layer = d2ltvm.bench.tuning.tune(Conv(8, (56, 56), 64, 64))  # doctest: +SKIP
+
     Args:
         conv: the sizes, any.
         transposed: of a product, whether the second matrix is given as its transpose.
         sms: blocks that run at once; None for one on each SM (132 without a GPU).
         way: as for `Layer`; None for the one that should be fastest.
-        known: whether a plan that was measured comes before those of the model.
+        known: whether a plan that was tuned or measured comes before those of the model.
         options: of `any_plan.Plan`. Those that say what is computed (`bias`, `residual`, `scale`,
             `relu`, `relu6`, `wide`, `numbers`) leave the plan to be chosen; others, which say how,
             want a `way`.

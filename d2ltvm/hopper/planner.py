@@ -2,8 +2,8 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from typing import Any
 
 from d2ltvm.hopper.any_conv import Conv
@@ -21,7 +21,7 @@ from d2ltvm.hopper.any_plan import (
 )
 from d2ltvm.hopper.planning import check_sms
 
-FIELDS = fields(Plan)
+NAMES = [field.name for field in fields(Plan)]
 WIDTHS = range(16, 257, 16)  # columns of a tile
 ROWS = ((1, 1), (1, 2), (2, 1), (2, 2))  # consumers, and times 64 rows of each
 # Blocks that share weights, and blocks that share images.
@@ -106,24 +106,37 @@ def depths(conv: Conv, transposed: bool) -> tuple[int, ...]:
 
 def sharing(base: Plan) -> Iterator[Plan]:
     """The plan, and with what it fetches shared by the blocks of a cluster."""
+    changed = changes_of(base)
     for cluster, abreast in TEAMS:
         if cluster > base.down or abreast > base.across or cluster * abreast > base.sms:
             continue
         if base.pixels % (8 * abreast):
             continue
         if abreast == 1 or base.conv.is_product:
-            yield replace(base, cluster=cluster, abreast=abreast)
+            yield changed(cluster=cluster, abreast=abreast)
+
+
+def changes_of(plan: Plan) -> Callable[..., Plan]:
+    """A function that returns the plan with other fields: `dataclasses.replace`, but quicker.
+
+    >>> changes_of(Plan(Conv(8, (28, 28), 64, 64), 132))(columns=64).columns
+    64
+    """
+    given = {name: getattr(plan, name) for name in NAMES}
+
+    def changed(**changes: Any) -> Plan:
+        new = object.__new__(Plan)  # a frozen dataclass sets its fields one by one
+        new.__dict__.update(given, **changes)
+        return new
+
+    return changed
 
 
 def cuts(plan: Plan) -> Iterator[Plan]:
     """The plan with sums cut, in memory or in a cluster; or two blocks on an SM, if they fit."""
     if plan.pingpong:
         return
-    given = {field.name: getattr(plan, field.name) for field in FIELDS}
-
-    def changed(**changes: Any) -> Plan:  # dataclasses.replace would read all fields anew
-        return Plan(**given | changes)
-
+    changed = changes_of(plan)
     full = plan.tiles // plan.lanes * plan.lanes
     rest = plan.tiles - full
     if plan.team <= PAIR and rest:

@@ -4,6 +4,7 @@ They are in the cache of `python -m d2ltvm cache`. A plan was the fastest of a G
 version of TVM, and the kernels of this package: with others it is not found.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any
 
 from d2ltvm.compiler import cache
 from d2ltvm.errors import MissingError
+from d2ltvm.hopper import fastest
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.system import devices
 
@@ -61,12 +63,18 @@ def keep(entry: Entry, conv: Conv, transposed: bool, device: Mapping[str, str]) 
 
 
 def _key(conv: Conv, transposed: bool, device: Mapping[str, str]) -> tuple[object, ...]:
-    text = cache.text_of(Path(__file__).parent, "*.py", "*.json")
     return (
         "a tuned plan",
         repr(conv),
         transposed,
         sorted(device.items()),
         cache.package_versions("apache-tvm", "d2ltvm"),
-        _digest(text),
+        _kernels(),
     )
+
+
+@functools.cache
+def _kernels() -> str:
+    """A hash of all that kernels and plans are made by."""
+    text = cache.text_of(Path(__file__).parent, "*.py", fastest.FILE.name)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import costs
-from d2ltvm.hopper.any_layer import Layer, ways
+from d2ltvm.hopper.any_layer import Layer, tuned_layer, ways
 from d2ltvm.hopper.any_model import boxed, boxes_are_known, estimate_boxed
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.depthwise import depthwise_fused
@@ -287,8 +287,11 @@ def conv_kernels(
     sms: int | None = None,
     many: int = 1,
     wide: bool = False,
+    known: bool = True,
 ) -> list[AnyConv | BoxConv]:
     """Kernels for a convolution with a bias, the fastest by the model first.
+
+    Before them comes the kernel of a plan that was tuned on this machine, if there is one.
 
     >>> conv = Conv(8, (7, 7), 512, 512, (3, 3), (1, 1))
     >>> best, *others = conv_kernels(conv, "relu", False, many=2)
@@ -302,6 +305,7 @@ def conv_kernels(
         sms: blocks that run at once; None for one on each SM.
         many: plans of each kind.
         wide: whether results are float32.
+        known: whether to ask `any_layer.tuned_layer`.
     """
     sms = check_sms(sms)
     told: dict[str, Any] = {"bias": True, "residual": residual, "wide": wide}
@@ -315,4 +319,6 @@ def conv_kernels(
     plain = not residual and not wide and activation != "relu6"
     if plain and boxes_are_known(conv) and boxed(conv, sms):
         found.append(BoxConv(conv, activation == "relu", sms))
-    return sorted(found, key=lambda kernel: kernel.seconds)
+    found.sort(key=lambda kernel: kernel.seconds)
+    tuned = tuned_layer(conv, sms, **told) if known else None
+    return list(dict.fromkeys([AnyConv(tuned), *found])) if tuned else found

@@ -213,7 +213,8 @@ def program(
     """The launches of a network that is fused.
 
     A convolution has the kernel that won a race of its sizes on this GPU, if there was one (see
-    `measured_kernels`), and else the one that should be fastest by the model.
+    `measured_kernels`); or the one of the plan that `bench.tuning.tune` found on this machine; or
+    the one that should be fastest by the model.
 
     Args:
         network: of `Conv`, `Dense`, `MaxPool`, `GlobalAvgPool` and `Flatten`: see `graph`.
@@ -380,7 +381,9 @@ class _Steps:
             won = measured_kernel(conv, activation == "relu", residual, self.sms, wide=wide)
         if won and self.many == 1:
             return [won]
-        kernels = conv_kernels(conv, activation, residual, self.sms, self.many, wide=wide)
+        kernels = conv_kernels(
+            conv, activation, residual, self.sms, self.many, wide=wide, known=self.measured
+        )
         return [won, *kernels] if won else kernels
 
 
