@@ -4,7 +4,6 @@ Each layer of `sets.layers` is timed without an epilogue and with each of `EPILO
 beside cuDNN's convolution and its fused calls, of which there are two.
 """
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ import numpy as np
 
 from d2ltvm.bench import libraries
 from d2ltvm.bench.contenders import Array, Run
+from d2ltvm.bench.records import stored_lines
 from d2ltvm.bench.set_bench import (
     HOPPER,
     LIBRARY,
@@ -28,7 +28,6 @@ from d2ltvm.bench.set_bench import (
 from d2ltvm.bench.sets import Case
 from d2ltvm.compiler.verify import compare
 from d2ltvm.hopper.any_layer import any_layer
-from d2ltvm.system import environment
 
 BIAS, RESIDUAL = "bias, ReLU", "bias, residual, ReLU"
 EPILOGUES: dict[str, dict[str, Any]] = {
@@ -169,7 +168,7 @@ def timed_epilogues(file: str = LAST, device: str = "nvidia-h200") -> dict[str, 
             them, and a residual element by element.
         device: a folder under book/measurements.
     """
-    return {line["title"]: {"graph": line["us"]} for line in _lines(file, device)[1:]}
+    return {line["title"]: {"graph": line["us"]} for line in stored_lines(file, device)[1:]}
 
 
 def moved(case: Case, name: str = "") -> int:
@@ -196,10 +195,5 @@ def spilled(title: str, file: str = LAST, device: str = "nvidia-h200") -> dict[s
         title: of a layer whose kernels were looked at.
         file, device: as for `timed_epilogues`.
     """
-    header: dict[str, Any] = _lines(file, device)[0]
+    header: dict[str, Any] = stored_lines(file, device)[0]
     return dict(header["spilled"][title])
-
-
-def _lines(file: str, device: str) -> list[dict[str, Any]]:
-    path = environment.measurements() / device / file
-    return [json.loads(line) for line in path.read_text().splitlines()]

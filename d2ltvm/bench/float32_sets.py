@@ -9,7 +9,6 @@ a case, by which `any_model.SPLIT` was fitted, and `SET` the planner's picks sin
 """
 
 import functools
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ import numpy as np
 from d2ltvm.analysis.emulator.run import run_anywhere
 from d2ltvm.bench import sets
 from d2ltvm.bench.contenders import Array, Run
+from d2ltvm.bench.records import stored_lines
 from d2ltvm.bench.set_bench import (
     HOPPER,
     LIBRARY,
@@ -38,7 +38,6 @@ from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_layer import Layer, any_layer
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.any_shape import conv_any
-from d2ltvm.system import environment
 
 FIRST, TRIED, SET = (f"any_float32{run}.jsonl" for run in ("", "_tried", "_set"))
 TF32_BITS = 11  # that TensorCores read of a number's 24
@@ -152,8 +151,7 @@ def timed(device: str = "nvidia-h100-80gb-hbm3", run: str = FIRST) -> tuple[Time
 def _lines(device: str, run: str) -> Iterator[tuple[Case, dict[str, Any]]]:
     """Of a record: cases, and what is told of each."""
     cases = {case.title: case for case in (*sets.layers(), *sets.products(), *sets.unseen())}
-    lines = (environment.measurements() / device / run).read_text().splitlines()[1:]
-    for line in map(json.loads, lines):
+    for line in stored_lines(run, device)[1:]:
         yield cases[line["title"]], line
 
 

@@ -6,7 +6,6 @@ A copy moves as many bytes as the layer has to move at least.
 """
 
 import functools
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from d2ltvm.bench.contenders import Array, Run
 from d2ltvm.bench.libraries import torch_cuda
 from d2ltvm.bench.measurement import Measurement
 from d2ltvm.bench.operator_contenders import exact_bn
+from d2ltvm.bench.records import stored_lines
 from d2ltvm.bench.run import as_measurement
 from d2ltvm.bench.timing import time_together
 from d2ltvm.compiler.kernel import build
@@ -24,7 +24,6 @@ from d2ltvm.compiler.verify import compare
 from d2ltvm.compute.convolution import conv_out_size
 from d2ltvm.compute.operators_nhwc import depthwise_nhwc_reference, pool_nhwc_reference
 from d2ltvm.schedules import strips
-from d2ltvm.system import environment
 
 LAST, FIRST, COPY, OURS = "PyTorch, channels last", "PyTorch, channels first", "copy", "TVM"
 PERIOD = 2**22 - 3  # a prime number: random data is repeated behind so many
@@ -179,7 +178,7 @@ def timed_norms(
             name: line["us"]["copy"] / line["us"][_by_rule(line["us"], f"{name}, {each} pixels")]
             for name in ("own", "shared", "early")
         }
-        for line in _norm_lines(device)[1:]
+        for line in stored_lines(TIMED_NORMS, device)[1:]
     }
 
 
@@ -189,7 +188,7 @@ def norms_apart(device: str = "nvidia-h100-80gb-hbm3") -> float:
     >>> norms_apart()
     0.031
     """
-    return float(_norm_lines(device)[0]["again"]["most"])
+    return float(stored_lines(TIMED_NORMS, device)[0]["again"]["most"])
 
 
 def bench_means(batch: int) -> Measurement:
@@ -272,11 +271,6 @@ def _bench(
 ) -> Measurement:
     times = [time_together(contenders(batch, layer)) for layer in layers]
     return as_measurement("layer", [layer.title for layer in layers], times)
-
-
-def _norm_lines(device: str) -> list[dict[str, Any]]:
-    path = environment.measurements() / device / TIMED_NORMS
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _by_rule(names: Iterable[str], start: str) -> str:

@@ -180,6 +180,21 @@ def stored_records(path: Path) -> list[dict[str, Any]]:
         raise _foreign(path, error) from error
 
 
+def stored_lines(file: str, device: str) -> list[dict[str, Any]]:
+    """The lines of a record that is kept line by line, a dict each; the first is its header.
+
+    >>> header, *lines = stored_lines("networks.jsonl", "nvidia-h100-80gb-hbm3")
+    >>> header["device"], len(lines)
+    ('NVIDIA H100 80GB HBM3', 17)
+
+    Args:
+        file: its name, with the ending .jsonl.
+        device: a folder under book/measurements.
+    """
+    path = environment.measurements() / device / file
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def store_record(record: Record) -> None:
     """Write a record into its chapter's file, in place of an older one of that name.
 

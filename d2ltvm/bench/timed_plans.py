@@ -19,19 +19,18 @@ to all but the cases of `REPLACED`.
 """
 
 import functools
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from d2ltvm.bench import sets
+from d2ltvm.bench.records import stored_lines
 from d2ltvm.bench.sets import Case
 from d2ltvm.hopper import any_model
 from d2ltvm.hopper.any_costs import Costs, costs, fitted
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.planning import ConvPlan
-from d2ltvm.system import environment
 
 SMS = 132  # of the GPUs that they ran on
 FIRST, BETWEEN, LAST = (f"any_shape_{run}.jsonl" for run in ("first", "between", "last"))
@@ -201,7 +200,7 @@ def ratios_by_clock(layers: bool, device: str = "nvidia-h200") -> dict[str, list
         layers: whether of layers, or of products.
         device: a folder under book/measurements.
     """
-    cases = [case for case in _lines(SUSTAINED, device)[1:] if case["layer"] == layers]
+    cases = [case for case in stored_lines(SUSTAINED, device)[1:] if case["layer"] == layers]
     clocks = ("graph", "sustained")
     return {
         clock: [case[clock]["library"] / case[clock]["TVM"] for case in cases] for clock in clocks
@@ -272,7 +271,7 @@ def changed(device: str = "nvidia-h100-80gb-hbm3") -> tuple[Changed, ...]:
             _cases()[line["title"]], line["run"], line["parts"], line["in_cluster"],
             {name: us for name, us in line["us"].items() if name != "library"},
         )
-        for line in _lines(EXCHANGE, device)[1:]
+        for line in stored_lines(EXCHANGE, device)[1:]
     )  # fmt: skip
 
 
@@ -284,7 +283,7 @@ def clusters(device: str = "nvidia-h200") -> dict[int, int]:
     >>> clusters()[2]
     66
     """
-    return {int(size): many for size, many in _lines(LAST, device)[0]["clusters"].items()}
+    return {int(size): many for size, many in stored_lines(LAST, device)[0]["clusters"].items()}
 
 
 @functools.cache
@@ -296,14 +295,9 @@ def _cases() -> dict[str, Case]:
 def _told(file: str, device: str) -> Iterator[tuple[Case, dict[str, Any]]]:
     """Cases whose tensors were not copied, each with its line."""
     cases = _cases()
-    for told in _lines(file, device)[1:]:
+    for told in stored_lines(file, device)[1:]:
         if told["title"] in cases and not told["copied"]:
             yield cases[told["title"]], told
-
-
-def _lines(file: str, device: str) -> list[dict[str, Any]]:
-    path = environment.measurements() / device / file
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _plan(case: Case, name: str) -> Plan | ConvPlan | None:

@@ -231,7 +231,9 @@ def foretold(
     def score(some: Sequence[Any]) -> list[float]:
         costs = []
         for sch in some:
-            costs.append(known.setdefault(identity(sch), prediction(sch, work, gpu)))
+            if (name := identity(sch)) not in known:
+                known[name] = prediction(sch, work, gpu)
+            costs.append(known[name])
             show(len(known), trials, f"best {min(known.values()) * 1e3:.3f} ms")
         return costs
 
