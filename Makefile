@@ -73,7 +73,7 @@ notebooks: $(STAMP)  ## run chapters and keep their outputs; CHAPTERS="book/... 
 	@$(BIN)/python tools/execute.py $(CHAPTERS)
 
 record: $(STAMP)  ## on a GPU: measure every chapter again and write the records
-	@$(BIN)/python tools/execute.py --record $(if $(RECORDS),--only $(RECORDS)) $(CHAPTERS)
+	@$(BIN)/python -m d2ltvm record $(if $(RECORDS),--only $(RECORDS)) $(CHAPTERS)
 
 validate: $(STAMP)  ## on a GPU: hold the access analyser against the hardware's counters
 	@PYTHONPATH=. D2LTVM_RECORD=1 $(BIN)/python tools/validate_access.py

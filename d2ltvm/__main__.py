@@ -94,15 +94,54 @@ def parser() -> argparse.ArgumentParser:
     _add_fleet(bench)
     bench.set_defaults(module="d2ltvm.bench.scoreboard")
 
+    record = commands.add_parser(
+        "record",
+        help="on a GPU: measure the book's chapters again, and write their records",
+        description="Run chapters of the book on this machine's GPU, or on the GPUs of its fleet, "
+        "and write what they measure into book/measurements. A run that was cut off goes on with "
+        "the chapters that it had not come to.",
+        epilog="The exit code is 0 unless a chapter or a record could not be measured, or there is "
+        "no GPU. On a fleet each chapter runs in a process of its own beside a server of this "
+        "machine, as many at once as there are servers.",
+    )
+    record.add_argument(
+        "chapters",
+        nargs="*",
+        metavar="chapter",
+        help="such as elementwise/vector_add, or a notebook's path (default: all of the book)",
+    )
+    record.add_argument(
+        "--only",
+        metavar="NAMES",
+        help="records to write, with commas between, such as vector_add/steps; the chapters that "
+        "measure them are found (default: all records of the chapters)",
+    )
+    record.add_argument(
+        "--to",
+        metavar="FILE",
+        help="where to keep which chapters are done, while some are not (default: in _build)",
+    )
+    _add_fleet(record)
+    record.set_defaults(module="d2ltvm.bench.recording")
+
     fleet = commands.add_parser(
         "fleet",
         help="servers that measure kernels: one a GPU, here or on another machine",
         description="Start TVM's RPC tracker and one of its servers for each GPU, say how they "
         "are, or end them. They listen on this machine alone, unless --host says otherwise: TVM's "
-        "RPC asks nobody who they are, and runs what it is given.",
+        "RPC asks nobody who they are, and runs what it is given. From files of results, report "
+        "says with what clock and power each GPU measured, and whether two GPUs agree.",
         epilog="The exit code is 1 where that cannot be done, or no fleet is up.",
     )
-    fleet.add_argument("what", choices=["up", "status", "down"])
+    fleet.add_argument("what", choices=["up", "status", "report", "down"])
+    fleet.add_argument("files", nargs="*", metavar="file", help="report: of results, as run.jsonl")
+    fleet.add_argument(
+        "--within",
+        type=float,
+        default=5.0,
+        metavar="PERCENT",
+        help="report: how far apart the times of two GPUs may be that agree (default: 5)",
+    )
     fleet.add_argument("--cpus", type=int, metavar="N", help="up: N servers on the processor")
     fleet.add_argument(
         "--host", default="127.0.0.1", help="up: the address of the interface to listen on"

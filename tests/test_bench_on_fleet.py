@@ -1,11 +1,9 @@
-"""The scoreboard, sets and records on a fleet: a process for each part, and what comes of them."""
+"""The scoreboard and sets on a fleet: a process for each part, and what comes of them."""
 
 import argparse
 import json
-import pathlib
 import sys
 
-import execute
 import pytest
 from test_set_bench import CASES, beside, clock, silent  # noqa: F401 - a fixture
 
@@ -152,34 +150,6 @@ def test_a_child_of_the_scoreboard_prints_its_lines(capfd, monkeypatch):
     assert __main__.main(command) == 0
     lines = json.loads(capfd.readouterr().out)
     assert lines and all("float32 conv" in line["workload"] for line in lines)
-
-
-@pytest.mark.slow
-def test_chapters_are_recorded_each_beside_a_server(servers, monkeypatch, capsys):
-    monkeypatch.setenv("D2LTVM_RECORD", "a/b")
-    seen = []
-
-    def run_each(commands, servers, kind, show):
-        for name, command in commands.items():
-            seen.append(command)
-            wrong = name == "two.ipynb"
-            show(name, ended("" if wrong else f"{name}: 1 s\n", "wrong\n" * wrong, int(wrong)))
-        return {"one.ipynb": ended(), "two.ipynb": ended(code=1)}
-
-    monkeypatch.setattr(leasing, "run_each", run_each)
-    paths = [pathlib.Path("one.ipynb"), pathlib.Path("two.ipynb")]
-    assert execute.record_on_fleet(paths, servers) == 1
-    assert capsys.readouterr() == ("one.ipynb: 1 s\n", "wrong\n")
-    options = ["--record", "--fleet", "none", "--only", "a/b"]
-    assert seen == [[sys.executable, execute.__file__, *options, str(path)] for path in paths]
-
-
-@pytest.mark.slow
-def test_records_on_a_fleet_of_another_kind_are_one_line(servers, tmp_path, capsys):
-    place = f"{servers.address.host}:{servers.address.port}"
-    assert execute.main(["--record", "--fleet", place, str(tmp_path / "none.ipynb")]) == 1
-    out, err = capsys.readouterr()
-    assert out == "" and len(err.splitlines()) == 1 and "expected one for cuda" in err
 
 
 @pytest.mark.slow

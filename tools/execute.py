@@ -1,4 +1,4 @@
-"""Run chapters and keep their outputs, or, with --record, measure and keep the records.
+"""Run chapters and keep their outputs.
 
     python tools/execute.py                          every chapter, in order
     python tools/execute.py book/intro.ipynb         one
@@ -6,8 +6,7 @@
     python tools/execute.py --record --only a/b,a/c  the same, of these records alone
     python tools/execute.py --stamp                  run nothing: write the first cells anew
 
-Where a fleet of GPUs is up on this machine, or --fleet names one, --record has a chapter on each of
-them at once: a GPU belongs to one chapter, which is measured in one process, as always.
+`python -m d2ltvm record` calls it with --record, once for each chapter, and says what it is at.
 
 A notebook is written when all of it ran, and not before. One that cannot be run is named, and those
 behind it are run.
@@ -18,7 +17,6 @@ import datetime
 import os
 import sys
 import time
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -44,11 +42,6 @@ def main(argv: list[str] | None = None) -> int:
         "--stamp", action="store_true", help="write the first cells anew, run nothing"
     )
     parser.add_argument("--only", metavar="NAMES", help="records to write; all by default")
-    parser.add_argument(
-        "--fleet",
-        metavar="HOST:PORT",
-        help="with --record: a chapter on each GPU of a fleet, as for `python -m d2ltvm search`",
-    )
     options = parser.parse_args(argv)
     if options.only and not options.record:
         parser.error("--only says which records are written; expected --record with it")
@@ -57,19 +50,8 @@ def main(argv: list[str] | None = None) -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if options.record:
         os.environ["D2LTVM_RECORD"] = options.only or "1"
-    chapters = options.chapters or book.chapters()
-    if options.record:
-        sys.path.append(str(book.ROOT))
-        from d2ltvm.fleet import FleetError, choosing
-
-        try:
-            if servers := choosing.choose("cuda", options.fleet):
-                return record_on_fleet(chapters, servers)
-        except (FleetError, ValueError) as error:
-            print(f"tools/execute.py: {error}", file=sys.stderr)
-            return 1
     failed = 0
-    for path in chapters:
+    for path in options.chapters or book.chapters():
         try:
             stamp_file(path) if options.stamp else execute(path, keep=not options.record)
         except CellExecutionError as error:  # which shows the cell and what it raised
@@ -80,22 +62,6 @@ def main(argv: list[str] | None = None) -> int:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             print(f"{path}: {reason}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def record_on_fleet(chapters: Sequence[Path], servers: Any, kind: str = "cuda") -> int:
-    """Measure chapters, each beside a server that it holds; 1 where one of them failed."""
-    from d2ltvm.fleet import leasing
-
-    def show(_name: str, ended: leasing.Ended) -> None:
-        print(ended.out, end="", flush=True)
-        print(ended.err, end="", file=sys.stderr, flush=True)
-
-    one = [sys.executable, __file__, "--record", "--fleet", "none"]
-    if (only := os.environ["D2LTVM_RECORD"]) != "1":
-        one += ["--only", only]
-    commands = {str(path): [*one, str(path)] for path in chapters}
-    found = leasing.run_each(commands, servers, kind, show)
-    return int(any(ended.code for ended in found.values()))
 
 
 def execute(path: Path, keep: bool) -> None:

@@ -24,7 +24,7 @@ def scoreboard_lines(
     """Lines of the scoreboard, measured each beside a server of its own.
 
     Args:
-        names: of workloads and races, as `scoreboard.name_of` has them.
+        names: of benchmarks and races, as `scoreboard.name_of` has them.
         servers, kind: as for `leasing.lease`.
 
     Returns:

@@ -1,5 +1,6 @@
 # Measure there, build here; `__init__.py` loads it from here.
 
+from .agreement import Agreement as Agreement, agreements as agreements
 from .database import Database as Database, Result as Result
 from .local import Fleet as Fleet, Server as Server, find as find, up as up
 from .measuring import candidate_id as candidate_id, measure as measure

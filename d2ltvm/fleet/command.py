@@ -1,18 +1,21 @@
-"""`python -m d2ltvm fleet up`, `status` and `down`."""
+"""`python -m d2ltvm fleet up`, `status`, `report` and `down`."""
 
 import argparse
 import sys
 
 from d2ltvm.errors import MissingError
-from d2ltvm.fleet import local, tracker
+from d2ltvm.fleet import agreement, database, local, tracker
 from d2ltvm.fleet.tracker import FleetError
 
 
 def main(options: argparse.Namespace) -> int:
     """Run one of them; the exit code is 1 where it cannot be done, or no fleet is up."""
     try:
-        return {"up": _up, "status": _status, "down": _down}[options.what](options)
-    except (FleetError, MissingError, ValueError) as error:
+        if options.files and options.what != "report":
+            raise ValueError(f"{options.what} takes no files; expected `report` with them")
+        what = {"up": _up, "status": _status, "report": _report, "down": _down}[options.what]
+        return what(options)
+    except (FleetError, MissingError, ValueError, FileNotFoundError) as error:
         print(f"python -m d2ltvm fleet: {error}", file=sys.stderr)
         return 1
 
@@ -51,6 +54,13 @@ def _status(options: argparse.Namespace) -> int:
 
 def _host(fleet: local.Fleet) -> str:
     return fleet.address.host
+
+
+def _report(options: argparse.Namespace) -> int:
+    if not options.files:
+        raise ValueError("report has no files; expected those of results, as run.jsonl")
+    print(agreement.report(database.read(options.files), options.within / 100))
+    return 0
 
 
 def _down(options: argparse.Namespace) -> int:

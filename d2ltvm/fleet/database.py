@@ -8,6 +8,7 @@ import contextlib
 import errno
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import filelock
 from d2ltvm.fleet import server
 from d2ltvm.fleet.tracker import FleetError
 
-FORMAT = 2  # 1 had no `error`
+FORMAT = 3  # 1 had no `error`, and 2 no `gpu`
 OK = "ok"
 STATUSES = (
     OK,
@@ -42,6 +43,7 @@ class Result:
         why: in words, unless it is 'ok'.
         error: of what it computes, by the largest magnitude of the result; None unless it is 'ok'.
         server, device: who measured, and on what.
+        gpu: the UUID of that GPU; '' of a processor.
         clock_mhz, power_w: medians while it was timed; None where NVML is not there.
         attempts: how many sessions it took; where it failed in one that others spoiled, that
             one is not counted.
@@ -57,6 +59,7 @@ class Result:
     error: float | None = None
     server: str = ""
     device: str = ""
+    gpu: str = ""
     clock_mhz: float | None = None
     power_w: float | None = None
     attempts: int = 0
@@ -141,7 +144,7 @@ class Database:
     def _read(self) -> None:
         """Take what the file has; remove a last line that was cut short."""
         text = self.path.read_bytes()
-        *lines, rest = text.split(b"\n")
+        lines, rest = _lines_of(text)
         if rest:
             self._cut(len(text) - len(rest))
             self.dropped = len(rest)
@@ -149,19 +152,14 @@ class Database:
             self._write({"d2ltvm fleet": FORMAT, "versions": server.versions()})
             _sync_folder(self.path)
             return
-        self._check_head(_parsed(self.path, 1, lines[0]))
-        for number, line in enumerate(lines[1:], 2):
-            result = _as_result(self.path, number, line)
-            self.results.setdefault(result.id, result)
-
-    def _check_head(self, head: Any) -> None:
-        if not isinstance(head, dict) or head.get("d2ltvm fleet") != FORMAT:
-            raise ValueError(f"{self.path} is no file of a fleet's results; expected another one")
+        head = _head(self.path, lines[0])
         if head.get("versions") != (here := server.versions()):
             raise ValueError(
                 f"{self.path} was measured with {head.get('versions')}; here is {here}; expected "
                 "another file"
             )
+        for result in _results(self.path, lines):
+            self.results.setdefault(result.id, result)
 
     def _write(self, value: dict[str, Any]) -> None:
         """Append a line; where that fails, the file is as long as before."""
@@ -187,6 +185,45 @@ class Database:
         assert self._file is not None
         os.ftruncate(self._file, length)
         os.fsync(self._file)
+
+
+def read(paths: Sequence[str | Path]) -> list[Result]:
+    """The results of several files, which others may be using.
+
+    Raises:
+        ValueError: one is no file of results, or they were measured by different versions.
+        OSError: one cannot be read.
+    """
+    found: list[Result] = []
+    versions: dict[str, Path] = {}
+    for path in map(Path, paths):
+        lines, _ = _lines_of(path.read_bytes())
+        made = str(_head(path, lines[0] if lines else b"null").get("versions"))
+        versions.setdefault(made, path)
+        found += _results(path, lines)
+    if len(versions) > 1:
+        told = "; ".join(f"{path} by {made}" for made, path in versions.items())
+        raise ValueError(f"the files were measured by different versions: {told}; expected one")
+    return found
+
+
+def _lines_of(text: bytes) -> tuple[list[bytes], bytes]:
+    """The whole lines of a file, and what a sudden end left behind them."""
+    *lines, rest = text.split(b"\n")
+    return lines, rest
+
+
+def _head(path: Path, line: bytes) -> dict[str, Any]:
+    """What the first line says of the file."""
+    head = _parsed(path, 1, line)
+    if not isinstance(head, dict) or head.get("d2ltvm fleet") != FORMAT:
+        raise ValueError(f"{path} is no file of a fleet's results; expected another one")
+    return head
+
+
+def _results(path: Path, lines: Sequence[bytes]) -> list[Result]:
+    """What stands behind the first line."""
+    return [_as_result(path, number, line) for number, line in enumerate(lines[1:], 2)]
 
 
 def _parsed(path: Path, number: int, line: bytes) -> Any:

@@ -8,6 +8,7 @@ that the fleet gives its device to nobody else, and the process sees that device
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,11 +27,20 @@ PATIENT = Limits(wait=3600.0)  # others may hold their servers for as long as a 
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of a command: its exit `code`, and what it printed, `out` and `err`."""
+    """What came of a command.
+
+    Attributes:
+        code: its exit code.
+        out, err: what it printed.
+        server: beside which it ran, such as 'gpu0, GPU-4f0c…'; '' for none.
+        seconds: that it took.
+    """
 
     code: int
     out: str
     err: str
+    server: str = ""
+    seconds: float = 0.0
 
 
 @contextlib.contextmanager
@@ -136,7 +146,7 @@ def run_each(
 
 
 def _run(command: Sequence[str], held: About) -> Ended:
-    pipe = subprocess.PIPE
+    pipe, start = subprocess.PIPE, time.monotonic()
     with subprocess.Popen(
         command, env=environment(held), stdout=pipe, stderr=pipe, text=True
     ) as process:
@@ -147,4 +157,5 @@ def _run(command: Sequence[str], held: About) -> Ended:
         except BaseException:
             process.kill()
             raise
-    return Ended(process.returncode, out, err)
+    who = ", ".join(filter(None, (held.name, held.gpu)))
+    return Ended(process.returncode, out, err, who, round(time.monotonic() - start, 1))

@@ -128,6 +128,7 @@ class Session:
             "seconds": seconds,
             "server": f"{self.server['name']} at {self.server['at']}",
             "device": self.server["device"],
+            "gpu": self.server["gpu"],
             **json.loads(watched()),
         }
 

@@ -8,6 +8,7 @@ killed. They are forked from a process that has imported TVM once and does nothi
 import contextlib
 import multiprocessing
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ START = 60.0  # seconds until a new process has to have begun its job
 BEGUN = "begun"  # the message that says so
 REST = 0.5  # seconds without a job, after which a worker gives back what it keeps for the next
 AT_REST: list[Callable[[], None]] = []  # what a worker calls then
+STARTING = threading.Lock()
 PRELOADED = ["tvm.rpc.server", "d2ltvm.fleet.jobs"]
 
 Tell = Callable[[str, object], None]  # says which phase a job is in, with something about it
@@ -105,7 +107,9 @@ class Worker:
         context.set_forkserver_preload(PRELOADED)
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=work, args=(theirs,), daemon=True)
-        with environment.variables(toolchain.FORKS):  # for what it is forked from, if that starts
+        # The variables are for what it is forked from, if that starts. All threads share them: one
+        # would take what another set for what was there before.
+        with STARTING, environment.variables(toolchain.FORKS):
             self._process.start()
         theirs.close()
 
