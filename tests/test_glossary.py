@@ -1,4 +1,7 @@
-"""The glossary: a chapter that uses a term before the one that introduces it links to it."""
+"""The glossary: a chapter that uses a term before the one that introduces it links to it.
+
+Likewise the primitives: a chapter that calls one in its code links to the page that shows them.
+"""
 
 import re
 from typing import NamedTuple
@@ -9,6 +12,7 @@ import book
 
 GLOSSARY = book.ROOT / "book" / "glossary.md"
 ROW = re.compile(r"^\| ([^|]+?) \| ([^|]+) \| \[([^]]+)\]\(([^)]+)\) \|$", re.M)
+PRIMITIVES = "appendix/primitives.ipynb"
 CHAPTERS = {path.relative_to(GLOSSARY.parent).as_posix(): path for path in book.chapters()}
 
 
@@ -70,3 +74,38 @@ def test_a_term_that_comes_too_early_is_found():
     assert not too_early("It is warped.", "warp")
     assert not too_early("A [warp](../glossary.md) waits; warps do.", "warp")
     assert too_early("A [warp](../machine/other.ipynb) waits; warps do.", "warp")
+
+
+def primitives():
+    """What has a box on the page of the primitives: the names of its headings."""
+    headings = re.findall(r"^### ([a-z_, ]+)", markdown(book.read(CHAPTERS[PRIMITIVES])), re.M)
+    return {name for heading in headings for name in heading.split(", ")}
+
+
+def markdown(notebook):
+    """All that a chapter says between its cells, with its links."""
+    return "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+
+
+def without_a_link(notebook):
+    """The primitives that a chapter calls, if it links none to their page."""
+    code = "\n".join(cell.source for cell in book.code_cells(notebook))
+    called = primitives() & set(re.findall(r"\bsch\w*\.(\w+)\(", code))
+    return set() if re.search(r"\]\([^)]*primitives\.ipynb", markdown(notebook)) else called
+
+
+def test_each_primitive_has_a_box():
+    assert {"split", "bind", "cache_write", "reverse_compute_at", "annotate"} <= primitives()
+
+
+@pytest.mark.parametrize("path", sorted(set(CHAPTERS) - {PRIMITIVES}))
+def test_a_chapter_that_calls_a_primitive_links_to_them(path):
+    assert without_a_link(book.read(CHAPTERS[path])) == set()
+
+
+def test_a_chapter_without_a_link_to_the_primitives_is_found():
+    chapter = book.read(CHAPTERS["start/first_kernel.ipynb"])
+    assert without_a_link(chapter) == set()
+    for cell in chapter.cells:
+        cell.source = cell.source.replace("primitives.ipynb", "elsewhere.ipynb")
+    assert without_a_link(chapter) == {"split", "bind"}
