@@ -68,7 +68,7 @@ def torch_module(net, weights, dtype):
         def computed(self, node, given):
             x = given[0]
             match node.kind:
-                case "Conv":
+                case "Conv2d":
                     own = (getattr(self, node.weight), getattr(self, node.bias, None))
                     rest = (node.stride, node.padding, 1, node.groups)
                     y = functional.conv2d(x, *own, *rest)
@@ -76,7 +76,7 @@ def torch_module(net, weights, dtype):
                 case "Dense":
                     own = (getattr(self, node.weight), getattr(self, node.bias, None))
                     return activations[node.activation](functional.linear(x, *own))
-                case "MaxPool":
+                case "MaxPool2d":
                     return functional.max_pool2d(x, node.kernel, node.stride, node.padding)
                 case "GlobalAvgPool":
                     return functional.adaptive_avg_pool2d(x, 1)

@@ -11,7 +11,7 @@ from d2ltvm import network
 from d2ltvm.network import graph, models, reference
 from d2ltvm.network.weights import uniform
 
-NODES = ("Conv", "BatchNorm", "Activation", "Add", "MaxPool", "GlobalAvgPool", "Dropout")
+NODES = ("Conv2d", "BatchNorm", "Activation", "Add", "MaxPool2d", "GlobalAvgPool", "Dropout")
 SMALL = ODD.filter(lambda v: not whole(v, 2**9))
 
 
@@ -61,8 +61,8 @@ def some_nodes(draw, odd=False):
         name = f"n{number}"
         kind = draw(st.sampled_from(NODES))
         pair = st.sampled_from([(1, 1), (2, 2), (1, 2), (3, 3)])
-        if kind == "Conv":
-            nodes.append(graph.Conv(
+        if kind == "Conv2d":
+            nodes.append(graph.Conv2d(
                 name, (before,), filters=draw(st.sampled_from([1, 2, 4])), kernel=draw(pair),
                 stride=draw(st.sampled_from([(1, 1), (2, 1)])),
                 padding=draw(st.sampled_from([(0, 0), (1, 0), (1, 1)])),
@@ -77,10 +77,10 @@ def some_nodes(draw, odd=False):
             nodes.append(graph.Activation(name, (before,), activation=what))
         elif kind == "Add":
             nodes.append(graph.Add(name, (before, draw(st.sampled_from(nodes)).name)))
-        elif kind == "MaxPool":
+        elif kind == "MaxPool2d":
             border = draw(st.sampled_from([(0, 0), (1, 1)]))
             nodes.append(
-                graph.MaxPool(name, (before,), kernel=draw(pair), stride=(1, 1), padding=border)
+                graph.MaxPool2d(name, (before,), kernel=draw(pair), stride=(1, 1), padding=border)
             )
         else:
             nodes.append(getattr(graph, kind)(name, (before,)))

@@ -339,7 +339,6 @@ OPERATORS = {
     **{f"layer_norm_{k}": HELD for k in ("passes", "welford", "held", "shared")},
     "cpu_softmax": {**ROW, "chunks": sizes(most=3), "width": LANES},
     "cpu_layer_norm": {**ROW, "chunks": sizes(most=3), "width": LANES},
-    "depthwise_default": IMAGE,
     "depthwise_rows": {**IMAGE, "rows": sizes(most=4), "nt": THREADS},
     "pool_rows": {**IMAGE, "rows": sizes(most=4), "nt": THREADS, "largest": st.booleans()},
     "batch_norm_flat": {"c": sizes(most=4), "n": sizes(most=6), "nt": THREADS},

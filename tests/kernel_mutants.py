@@ -120,6 +120,12 @@ def first_thread(kernel: Any) -> Any:
     return branch_of(kernel, nth(kernel, "cp_async_bulk_wait_group", 0)).condition
 
 
+def very_first_thread(kernel: Any) -> Any:
+    """The condition for thread 0 of a block, of a kernel that may have none of its own."""
+    thread = next(var for var in find(kernel.body, "Var") if var.name == "thread")
+    return thread.equal(0)
+
+
 def first_consumer(kernel: Any) -> Any:
     """A condition for the first thread behind the producer's warpgroup: thread == 128."""
     branches = find(kernel.body, "IfThenElse")

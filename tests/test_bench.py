@@ -551,7 +551,7 @@ def test_without_a_gpu_the_torch_baseline_says_so():
 
 
 def test_scoreboard_rows_and_table():
-    workload = next(w for w in scoreboard.workloads() if w.device == "cpu")
+    workload = next(w for w in scoreboard.benchmarks() if w.device == "cpu")
     name = workload.library[0]
     record = d2ltvm.bench.Record(
         name="scoreboard/x",

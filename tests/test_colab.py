@@ -133,7 +133,7 @@ def test_nvidia_smi_without_a_driver(machine, capsys):
 @pytest.mark.parametrize("gpu", [T4, GEFORCE])
 def test_a_new_driver_is_left_alone_in_silence(machine, capsys, gpu):
     machine.smi = f"580.82.07, {gpu}, 8.9\n"
-    assert colab.prepare() == colab.Plan("nothing")
+    assert colab.prepare() == colab.Preparation("nothing")
     assert capsys.readouterr().out == ""
     assert machine.loaded == [] and machine.apt_calls() == []
     assert os.environ["LD_LIBRARY_PATH"] == "/usr/lib64-nvidia"

@@ -41,6 +41,8 @@ def nothing_installed(tmp_path):
         (["cache", "-h"], ["--clear", "D2LTVM_CACHE_DIR"]),
         (["doctor", "-h"], ["--json", "what this machine can do"]),
         (["bench", "-h"], ["--json", "best kernel"]),
+        (["record", "-h"], ["--only", "--fleet", "goes on with the chapters"]),
+        (["fleet", "-h"], ["report", "--within", "--cpus"]),
         (["run", "-h"], ["--batch", "--image", "resnet50", "likeliest classes"]),
     ],
 )

@@ -8,6 +8,7 @@ allows, with the reason; the emulator has nothing to say of these.
 import functools
 
 import kernel_mutants as m
+import kernel_references
 import numpy as np
 import pytest
 
@@ -15,17 +16,26 @@ import d2ltvm
 from d2ltvm import hopper
 from d2ltvm.analysis.emulator.order import OrderError, SynchronizationError
 from d2ltvm.compiler.lowering import as_module, lower
-from d2ltvm.hopper import ring
-from d2ltvm.hopper.any_plan import Conv
+from d2ltvm.hopper import ordered, ring, rows, stem
+from d2ltvm.hopper.any_conv import Conv, product
 from d2ltvm.hopper.any_shape import conv_any
+from d2ltvm.hopper.depthwise import depthwise_fused
 from d2ltvm.hopper.float32 import conv_float32
+from d2ltvm.hopper.implicit_fused import conv_nhwc_fused
+from d2ltvm.hopper.patch import changed
+from d2ltvm.hopper.pooling import max_pool, mean_pool
 from d2ltvm.hopper.wgmma import one_tile
 from d2ltvm.system import devices
 
 SMALL = Conv(2, (9, 9), 64, 72, (3, 3), (1, 1))
+POINTS = Conv(1, (9, 9), 136, 24)  # of one tap
+STEM = (1, 20, 24), 1
+FEW = rows.RowsPlan(Conv(1, (9, 24), 3, 24, (3, 3), (1, 1)), 1, 5, 10, 2, True, "relu")
+SPLIT = {"numbers": "float32", "wide": True, "bias": True, "scale": True}
 # Several tiles for each block, more rounds than slots: whatever is reused is reused.
 KERNELS = {
     "one_tile": lambda: one_tile(),
+    "copy_boxes": lambda: ordered.copy_boxes(3),
     "stream": lambda: ring.stream(200, 32, 2, sms=1),
     "stream_by_threads": lambda: ring.stream_by_threads(200, 32, 2, sms=1),
     "product": lambda: hopper.matmul_nt(200, 64, 136, stages=2, sms=1),
@@ -40,10 +50,18 @@ KERNELS = {
     "cut": lambda: conv_any(SMALL, 2, columns=64, stages=2, splits=2),
     "cluster": lambda: conv_any(SMALL, 2, columns=64, stages=2, cluster=2),
     "turns": lambda: conv_any(SMALL, 1, columns=64, stages=2, pingpong=True),
+    "bricks": lambda: conv_any(SMALL, 1, columns=64, stages=2, bricks=(1, 16, 8)),
+    "abreast": lambda: conv_any(product(300, 264, 200), 4, columns=64, stages=2, abreast=2),
+    "distributed": lambda: conv_any(SMALL, 48, columns=48, stages=2, splits=2, distributed=True),
+    "split": lambda: conv_any(POINTS, 1, columns=16, stages=2, **SPLIT),
+    "tf32": lambda: conv_any(SMALL, 1, columns=48, stages=2, numbers="tf32", wide=True),
+    "boxes": lambda: conv_nhwc_fused(SMALL, True, 1),
+    "stem": lambda: stem.stem(*STEM),
+    "rows": lambda: rows.conv_rows(FEW),
+    "depthwise": lambda: depthwise_fused((1, 8, 7, 24), (3, 3), (1, 1), (1, 1), "relu6"),
+    "max_pool": lambda: max_pool((1, 8, 7, 24), (3, 3), (2, 2), (1, 1)),
+    "mean_pool": lambda: mean_pool((3, 5, 7, 40)),
 }
-
-
-MORE = {"residual": 2, "biases": 1}  # tensors that are added
 
 
 @functools.cache
@@ -65,32 +83,12 @@ def emulated(name, change=lambda kernel: kernel):
     return *given, result
 
 
-def convolved(x, w):
-    """The sums of a convolution in NHWC with as many pixels as it began with, in float64."""
-    k = round(len(w) ** 0.5)
-    pad = k // 2
-    x = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0))).astype("float64")
-    high, wide = x.shape[1] - 2 * pad, x.shape[2] - 2 * pad
-    taps = [x[:, y : y + high, z : z + wide] for y in range(k) for z in range(k)]
-    return sum(tap @ weights.T for tap, weights in zip(taps, w.astype("float64"), strict=True))
-
-
-def expected(name, x, w=None, *others):
-    """What a kernel should compute of its arrays, in float64."""
-    if name.startswith("stream"):
-        return ring.reference(x, 32, sms=1)
-    if name in ("one_tile", "product"):
-        return x.astype("float64") @ w.astype("float64").T
-    if name == "float32":
-        return convolved(x[0], w[0]) + convolved(x[0], w[1]) + convolved(x[1], w[0])
-    return convolved(x, w) + sum(other.astype("float64") for other in others[: MORE.get(name, 0)])
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_as_it_is(name):
     *given, result = emulated(name)
-    assert np.abs(result - expected(name, *given).reshape(result.shape)).max() < 0.1
+    want = kernel_references.expected(name, *given)
+    assert np.abs(result - want.reshape(result.shape)).max() < 0.1
 
 
 INITIALIZED = "an mbarrier is used; missing: a sync behind its initialization"
@@ -100,8 +98,17 @@ SYNC = r"TMA stores byte \d+ .* a thread has written; missing: a barrier between
 READ = r"a thread overwrites byte \d+ .* TMA stores; missing: cp\.async\.bulk\.wait_group\.read"
 EARLY = r"TMA overwrites byte \d+ of shared memory, which wgmma reads; missing: wgmma\.wait_group"
 SUMS = r"a thread uses sums of wgmma; missing: wgmma\.wait_group before that"
+MATRIX = r"wgmma reads registers; missing: wgmma\.fence before that"
 REGISTERS = r"wgmma sums up in registers; missing: wgmma\.fence before that"
+UNFENCED = r"TMA overwrites byte \d+ .* threads? ha(s|ve) read; missing: fence\.proxy\.async"
 BEFORE = r"wgmma reads byte \d+ of shared memory, which (is empty|TMA brings); missing: a wait"
+SPLIT_FENCE = r"wgmma reads byte \d+ .* a thread has written; missing: fence\.proxy\.async"
+SPLIT_SYNC = r"wgmma reads byte \d+ .* a thread has written; missing: a barrier between them"
+UNKNOWN = r"a thread (reads|overwrites) byte \d+ .* ha(s|ve) (read|written); missing: a barrier"
+TOO_SOON = (
+    r"more than 1 arrive .*; before that, TMA overwrites byte \d+ .* TMA brings; missing: a wait"
+)
+KERNEL_BEFORE = r"(is used|TMA is asked) before griddepcontrol\.wait"
 ENDS = r"the kernel ends while \d+ copies or products last"
 
 
@@ -163,6 +170,15 @@ MULTIPLIED = {
         SUMS,
     ),
 }
+PIXELS = "multiply_pixels(acc, left, matrix, STEPS, FILTERS)\n" + " " * 20  # of the stem
+# Kernels that only wait for the kernel before.
+DEPENDENT = {
+    "no wait for the kernel before": (m.without("griddepcontrol", 1), KERNEL_BEFORE),
+    "one thread waits for the kernel before": (
+        m.under("griddepcontrol", 1, m.very_first_thread),
+        rf"{KERNEL_BEFORE} by each thread, or by one and then a barrier",
+    ),
+}
 # Slots that are handed back one round later.
 HANDED = {
     "a slot is not waited for": (m.without("wgmma_wait_group", 0), EARLY),
@@ -222,6 +238,28 @@ STORED = {
     "stores are not committed": (m.without("cp_async_bulk_commit_group", 0), READ),
     "the last stores are not waited for": (m.without("cp_async_bulk_wait_group", -1), ENDS),
 }
+# What matters most of these.
+EACH_ROUND = {
+    what: {**MULTIPLIED, **HANDED}[what]
+    for what in (
+        "no wgmma.fence",
+        "products are not committed",
+        "a slot is not waited for",
+        "a slot is handed back before the wait",
+    )
+}
+TAKEN_AND_STORED = {
+    what: {**RING, **STORED}[what]
+    for what in (
+        "the producer takes full slots",
+        "no fence in front of the store",
+        "a fence of one thread",
+        "no sync in front of the store",
+        "stores are not waited for before the next",
+        "another thread waits for the stores",
+        "stores are not committed",
+    )
+}
 OWN = {  # of one kernel each
     "one_tile": {
         "the tiles are not waited for": (m.without("mbarrier_wait", 0), BEFORE),
@@ -232,7 +270,25 @@ OWN = {  # of one kernel each
         "sums are not waited for": (m.without("wgmma_wait_group", 0), SUMS),
         "no wgmma.fence": (m.without("wgmma_fence", 0), REGISTERS),
     },
+    "copy_boxes": {
+        "no fence behind the reads": (m.without("fence_proxy", 1), UNFENCED),
+        "neither a fence nor a barrier": (
+            lambda kernel: m.without("cta_sync", 1)(m.without("fence_proxy", 1)(kernel)),
+            r"TMA overwrites byte \d+ .* threads? ha(s|ve) read; missing: a barrier",
+        ),
+        "a fence of one thread": (m.under("fence_proxy", 1, m.very_first_thread), UNFENCED),
+        "a fence in front of the reads": (m.moved("fence_proxy", 1, "mbarrier_wait", 0), UNFENCED),
+        "no barrier behind the reads": (
+            m.without("cta_sync", 1),
+            r"TMA overwrites byte \d+ .* threads? ha(s|ve) read; missing: a barrier",
+        ),
+        "the box is not waited for": (
+            m.without("mbarrier_wait", 0),
+            r"a thread reads byte 0 of shared memory, which TMA brings; missing: a wait",
+        ),
+    },
     "stream": {
+        "no fence behind the reads": (m.without("fence_proxy", 1), UNFENCED),
         "slots are not waited for": (
             m.without("mbarrier_wait", 1),
             r"a thread reads byte 0 of shared memory, which is empty; missing: a wait for a copy",
@@ -395,6 +451,115 @@ OWN = {  # of one kernel each
         ),
         "a turn is not passed on": (m.without("mbarrier_arrive", 1), hangs("1 of 1 arrivals")),
     },
+    "abreast": {
+        "a sync of the block behind the barriers": (
+            m.instead("cluster_sync", 0, "cuda.cta_sync"),
+            INITIALIZED,
+        ),
+        "a slot is handed back before the wait": (m.without("wgmma_wait_group", 0), EARLY),
+        "a slot is handed back a round early": (m.put("wgmma_wait_group", 0, 0, 2), EARLY),
+        "a slot is not handed back": (
+            m.without("mbarrier_arrive_nocount", 0),
+            hangs(r"\d+ of 4 arrivals"),
+        ),
+        "a slot is handed back twice": (
+            m.twice("mbarrier_arrive_nocount", 0),
+            TOO_SOON,
+        ),
+        "arrivals of one block hand back": (
+            m.put("mbarrier_init", 1, 1, 2),
+            TOO_SOON,
+        ),
+        "a block ends too early": (
+            m.without("cluster_sync", 1),
+            "a block ends while others may use its memory; missing: a cluster's sync",
+        ),
+    },
+    "distributed": {
+        "others' sums are not waited for": (
+            m.without("cluster_sync", 1),
+            r"a thread reads byte \d+ .* (is empty|a thread has written); missing: a",
+        ),
+        "only the warpgroup waits for others' sums": (
+            m.instead("cluster_sync", 1, "cuda.warp_sync"),
+            r"a thread reads byte \d+ .* (is empty|a thread has written); missing: a",
+        ),
+        "a block ends while others read its sums": (
+            m.without("cluster_sync", 2),
+            "a block ends while others may use its memory; missing: a cluster's sync",
+        ),
+        "a slot is handed back a round early": (m.put("wgmma_wait_group", 0, 0, 2), EARLY),
+        "the last sums are not waited for": (m.put("wgmma_wait_group", 1, 0, 1), SUMS),
+    },
+    "split": {
+        "no fence behind the first pieces": (m.without("fence_proxy", 1), SPLIT_FENCE),
+        "no fence behind the other pieces": (m.without("fence_proxy", 2), SPLIT_FENCE),
+        "a fence before pieces are written": (
+            m.moved("fence_proxy", 2, "warp_sync", 1),
+            SPLIT_FENCE,
+        ),
+        "a fence of one thread": (m.under("fence_proxy", 2, m.very_first_thread), SPLIT_FENCE),
+        "no sync behind the pieces": (m.without("warpgroup_sync", 3), SPLIT_SYNC),
+        "a row is overwritten while it is read": (m.without("warp_sync", 1), UNKNOWN),
+        "a slot is not waited for": (
+            m.without("mbarrier_wait", 1),
+            r"a thread reads byte 0 of shared memory, which is empty; missing: a wait for a copy",
+        ),
+        "slots are waited for in the other phase": (
+            m.put("mbarrier_wait", 2, 1, lambda parity: parity ^ 1),
+            hangs("2 of 2 arrivals"),
+        ),
+        "a slot is handed back before its products": (
+            m.moved("mbarrier_arrive", 0, "wgmma_wait_group", 0, before=True),
+            EARLY,
+        ),
+        "sums are collected a slot early": (m.put("wgmma_wait_group", 0, 0, 1), SUMS),
+        "no wgmma.fence behind what was collected": (m.without("wgmma_fence", 0), REGISTERS),
+        "values are overwritten while they are read": (m.without("warpgroup_sync", 0), UNKNOWN),
+    },
+    "boxes": {
+        "no wait for the kernel before": DEPENDENT["no wait for the kernel before"],
+        "the bias is added before the sums are there": (
+            m.put("wgmma_wait_group", 1, 0, 1),
+            SUMS,
+        ),
+        "bytes of one of two boxes are expected": (
+            m.put("mbarrier_arrive_expect_tx", 0, 1, 128 * 64 * 2),
+            hangs(r"expect_tx of \d+ bytes"),
+        ),
+    },
+    "stem": {
+        **DEPENDENT,
+        "weights are not waited for": (m.without("mbarrier_wait", 0), BEFORE),
+        "weights are waited for in the other phase": (
+            m.put("mbarrier_wait", 0, 1, 1),
+            BEFORE,
+        ),
+        "no sync behind the image": (m.without("cta_sync", 1), UNKNOWN),
+        "no sync between convolution and pool": (m.without("cta_sync", 2), UNKNOWN),
+        "no sync behind the pool": (m.without("cta_sync", 3), UNKNOWN),
+        "sums are not waited for": (m.without("wgmma_wait_group", 0), SUMS),
+        "wgmma.fence before pixels are loaded": (m.moved("wgmma_fence", 0, "cta_sync", 1), MATRIX),
+        "pixels are overwritten while products read them": (
+            lambda _: changed(stem.stem, (PIXELS, PIXELS + "left[0] = T.uint32(0)\n" + " " * 20))(
+                *STEM
+            ),
+            r"a thread uses registers that wgmma reads; missing: wgmma\.wait_group before that",
+        ),
+    },
+    "rows": {
+        **DEPENDENT,
+        "weights are not waited for": (m.without("mbarrier_wait", 0), BEFORE),
+        "no sync behind the image": (m.without("cta_sync", 1), UNKNOWN),
+        "no sync before rows are overwritten": (m.without("cta_sync", 2), UNKNOWN),
+        "no sync behind the rows that come next": (m.without("cta_sync", 3), UNKNOWN),
+        "no sync of a warp before its tile is read": (m.without("warp_sync", 0), UNKNOWN),
+        "no sync of a warp before its tile is overwritten": (m.without("warp_sync", 1), UNKNOWN),
+        "sums are not waited for": (m.without("wgmma_wait_group", 0), SUMS),
+    },
+    "depthwise": DEPENDENT,
+    "max_pool": DEPENDENT,
+    "mean_pool": DEPENDENT,
 }
 
 
@@ -402,21 +567,24 @@ OWN = {  # of one kernel each
 MUTANTS = {
     "one_tile": {**FED, **SYNCED},
     "stream": {**FED, **SYNCED, **RING},
-    "stream_by_threads": {},
     "product": {**FED, **SYNCED, **RING, **MULTIPLIED, **HANDED, **STORED},
     "implicit": {**MULTIPLIED, **HANDED},
     "on_demand": {"no sync behind the barriers": SYNCED["no sync behind the barriers"], **RING},
     "float32": {**RING, **STORED},
     "any_shape": {**RING, **MULTIPLIED, **HANDED, **STORED},
-    "residual": {},
-    "biases": {},
-    "cut": {},
     "cluster": {**FED},
     "turns": {**RING},
+    "bricks": TAKEN_AND_STORED,
+    "abreast": {**FED, **TAKEN_AND_STORED},
+    "split": {**RING},
+    "tf32": {**FED, **RING, **EACH_ROUND},
+    "boxes": {**EACH_ROUND, **TAKEN_AND_STORED},
+    "stem": {**FED, **SYNCED},
+    "rows": {**FED, **SYNCED},
 }
 OWN = {name: OWN.get(name, {}) for name in KERNELS}
 for name, mutants in OWN.items():
-    MUTANTS[name].update(mutants)
+    MUTANTS[name] = MUTANTS.get(name, {}) | mutants
 
 
 def broken():
@@ -474,6 +642,33 @@ EQUIVALENT = [
         "cut",
         m.without("cp_async_bulk_wait_group", -1),
         id="cut: no wait for stores at the end: all results come from registers",
+    ),
+    pytest.param(
+        "copy_boxes",
+        m.moved("fence_proxy", 1, "cta_sync", 1),
+        id="copy_boxes: the fence behind the barrier, which is still on the way from reads to TMA",
+    ),
+    pytest.param(
+        "residual",
+        m.without("warp_sync", 0),
+        id="residual: no sync of the warp: the same lanes of it read a row and write it",
+    ),
+    pytest.param(
+        "split",
+        m.without("warpgroup_sync", 1),
+        id="split: no sync behind the values: two more come before they are read",
+    ),
+    pytest.param(
+        "distributed",
+        m.without("mbarrier_arrive", 1),
+        id="distributed: the last slot is not handed back: a block has one tile, nobody waits",
+    ),
+    pytest.param(
+        "stem",
+        lambda kernel: m.moved("griddepcontrol", 1, "cta_sync", 0, before=True)(
+            m.under("griddepcontrol", 1, m.very_first_thread)(kernel)
+        ),
+        id="stem: one thread waits for the kernel before, and then all meet",
     ),
     pytest.param(
         "stream_by_threads",

@@ -101,9 +101,64 @@ def test_records_of_other_devices_are_drawn_behind(monkeypatch):
     assert len(lines) == len(record.series)
     assert behind.get_color() == lines[0].get_color() and behind.get_linestyle() == "--"
     assert any("broken: NVIDIA T4, driver" in text for text in texts())
-    plt.close()
+
+
+def beside(monkeypatch, **changed):
+    """A stored record, and one of another device that differs from it in what is given."""
+    record = d2ltvm.load_record("vector_add/bandwidth")
+    other = dataclasses.replace(record, device={**record.device, "name": "NVIDIA T4"}, **changed)
+    monkeypatch.setattr(type(record), "elsewhere", property(lambda self: {"NVIDIA T4": other}))
+    return record, other
+
+
+def shorter(record):
+    """What a record has of all but its last x value."""
+    return {
+        "x": {**record.x, "values": record.x["values"][:-1]},
+        "series": {name: values[:-1] for name, values in record.series.items()},
+        "spread": {name: pairs[:-1] for name, pairs in record.spread.items()},
+    }
+
+
+def test_a_function_converts_the_x_of_each_device(monkeypatch):
+    less = shorter(d2ltvm.load_record("vector_add/bandwidth"))
+    record, other = beside(monkeypatch, **less)
+    d2ltvm.plot_record(record, x=lambda n: n / 2**20, xlabel="Mi", xscale="log")
+    lines = plt.gca().get_lines()
+    own, behind = lines[: len(record.series)], lines[len(record.series) :]
+    assert len(behind) == len(record.series)
+    assert all(list(line.get_xdata()) == list(record.values / 2**20) for line in own)
+    assert all(list(line.get_xdata()) == list(other.values / 2**20) for line in behind)
+    names = [text.get_text() for text in plt.gca().get_legend().get_texts()]
+    assert names == list(record.series)
+
+
+def test_given_x_values_hold_for_devices_with_the_same_values(monkeypatch):
+    record, _ = beside(monkeypatch)
+    d2ltvm.plot_record(record, x=list(record.values / 2), xscale="log")
+    *_, behind = plt.gca().get_lines()
+    assert len(plt.gca().get_lines()) == 2 * len(record.series)
+    assert list(behind.get_xdata()) == list(record.values / 2)
+
+
+def test_given_x_values_hold_for_no_device_with_other_values(monkeypatch):
+    record, _ = beside(monkeypatch, **shorter(d2ltvm.load_record("vector_add/bandwidth")))
     d2ltvm.plot_record(record, x=record.values / 2, xscale="log")
     assert len(plt.gca().get_lines()) == len(record.series)
+    assert not any("broken" in text for text in texts())
+
+
+def test_a_device_without_the_series_is_not_named_at_the_foot(monkeypatch):
+    record, _ = beside(monkeypatch, series={"else": [1.0] * 10}, spread={})
+    d2ltvm.plot_record(record, xscale="log")
+    assert not any("broken" in text for text in texts())
+
+
+@pytest.mark.parametrize("x", [[1, 2], lambda n: n[:2], lambda n: 3, "MiB"])
+def test_x_that_does_not_fit_a_record_is_refused(x):
+    record = d2ltvm.load_record("vector_add/bandwidth")
+    with pytest.raises(ValueError, match=r"expected (as many|finite numbers)"):
+        d2ltvm.plot_record(record, x=x)
 
 
 def test_a_ceiling_is_inside_of_the_picture():

@@ -11,7 +11,7 @@ from test_set_bench import CASES, clock, silent  # noqa: F401 a fixture
 import d2ltvm
 from d2ltvm import __main__
 from d2ltvm.bench import float32_sets, set_bench, sets
-from d2ltvm.bench.set_bench import Setting, run_set
+from d2ltvm.bench.set_bench import CaseSetting, run_set
 from d2ltvm.compiler import verify
 from d2ltvm.hopper.any_conv import product
 from d2ltvm.hopper.any_layer import any_layer
@@ -62,7 +62,7 @@ def setting(clock, kernel=Emulated, asked=None):  # noqa: F811
 
         return run
 
-    return Setting(lambda func: kernel(func, clock), library, lambda: {"name": "emulated"})
+    return CaseSetting(lambda func: kernel(func, clock), library, lambda: {"name": "emulated"})
 
 
 @pytest.mark.parametrize("numbers", ["float32", "tf32"])

@@ -8,7 +8,13 @@ from on_hopper import needs_hopper
 import d2ltvm
 from d2ltvm import hopper
 from d2ltvm.bench import hopper_layers
-from d2ltvm.bench.hopper_layers import Setting, bench_float32, bench_layers, bench_products
+from d2ltvm.bench.hopper_layers import (
+    Setting,
+    bench_beside_schedules,
+    bench_float32,
+    bench_layers,
+    bench_products,
+)
 from d2ltvm.compiler.lowering import as_module, parameters
 
 pytestmark = pytest.mark.slow
@@ -123,14 +129,31 @@ def test_variants_are_kernels_with_options(setting):
     assert variants["other"] == {"kernel": other, "skip": False}  # not used up
 
 
+def test_schedules_take_turns_with_kernels(monkeypatch, clock, setting):
+    asked = []
+
+    def contender(schedule, p, s, layout):
+        asked.append((schedule, p, s, layout))
+        return lambda images, weights: lambda: clock.spend(0.002 * (images.shape == (2, 8, 4, 4)))
+
+    monkeypatch.setattr(hopper_layers, "tvm_conv_batch", contender)
+    schedule, strided = object(), (2, 8, 8, 4, 3, 1, 2)
+    result = bench_beside_schedules({"a": schedule}, {"b": {}}, strided, setting=setting)
+    assert clock.asked == [(["cuDNN", "b", "a"], "burst")]
+    assert asked == [(schedule, 1, 2, "nhwcnc")]
+    assert result.x == {"label": "layer", "values": ["8 to 8, 4 x 4, stride 2"]}
+    assert result.unit == "µs" and result["a"] == pytest.approx([2000])
+
+
 @pytest.mark.parametrize(
     "bench",
     [
         lambda setting: bench_layers([LAYER], setting=setting),
+        lambda setting: bench_beside_schedules({}, None, LAYER, setting=setting),
         lambda setting: bench_float32(LAYER, setting=setting),
         lambda setting: bench_products([64], setting=setting),
     ],
-    ids=["layers", "float32", "products"],
+    ids=["layers", "beside schedules", "float32", "products"],
 )
 def test_what_is_wrong_is_not_timed(clock, bench):
     with pytest.raises(d2ltvm.WrongResultError):

@@ -4,12 +4,16 @@ import json
 import os
 import signal
 import sys
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 
 from d2ltvm import fleet
 from d2ltvm.fleet import choosing, jobs, leasing, tracker, workers
+from d2ltvm.system import toolchain
 
 LONG = 120.0  # seconds that a condition may take on a machine with much else to do
 LIMITS = fleet.Limits(build=LONG, wait=LONG, connect=LONG, run=LONG)
@@ -45,6 +49,7 @@ def test_each_command_has_a_server_and_its_share_of_the_cores_to_itself(servers)
     assert sorted(seen) == ["a", "b", "c"] and all("and an error" in e.err for e in found.values())
     said = [json.loads(e.out) for e in found.values()]
     assert all(s["D2LTVM_FLEET"] == "none" for s in said)
+    assert not toolchain.FORKS.keys() & os.environ.keys()  # two threads have started workers
     assert all(int(s["OMP_NUM_THREADS"]) == len(s["cores"]) for s in said)
     shares = {tuple(s["cores"]) for s in said}
     assert shares <= {tuple(sorted(os.sched_getaffinity(0))[k::2]) for k in range(2)}
@@ -52,6 +57,22 @@ def test_each_command_has_a_server_and_its_share_of_the_cores_to_itself(servers)
         for other in said:
             if one is not other and one["cores"] == other["cores"]:
                 assert one["span"][0] > other["span"][1] or other["span"][0] > one["span"][1]
+
+
+def test_threads_that_start_workers_leave_the_environment_as_it_was(monkeypatch):
+    class Process:
+        def start(self):
+            time.sleep(0.01)
+
+    context = types.SimpleNamespace(
+        set_forkserver_preload=lambda names: None,
+        Pipe=lambda: (None, types.SimpleNamespace(close=lambda: None)),
+        Process=lambda **_: Process(),
+    )
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda _: context)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: workers.Worker()._start(), range(8)))
+    assert not toolchain.FORKS.keys() & os.environ.keys()
 
 
 @pytest.mark.slow

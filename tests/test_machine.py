@@ -79,7 +79,7 @@ def test_blocks_of_one_kind_are_run_once():
         lowering.as_module(schedules.partitioned(2**20 + 3)), d2ltvm.system.as_target("sm_90")
     )
     (launch,) = lowered.launches
-    walk = accesses.Walk(lowered.device_functions[launch.name].body)
+    walk = accesses.SiteVisitor(lowered.device_functions[launch.name].body)
     blocks, often = coalescing.Launched(walk, launch).block_classes()
     assert len(blocks) == 2 and sorted(often) == [1, 1024]
 

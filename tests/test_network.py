@@ -32,7 +32,9 @@ def small(*nodes, size=(2, 4, 6, 6)):
 
 
 def conv(**fields):
-    return graph.Conv("conv", ("data",), **{"filters": 8, "kernel": (3, 3), "weight": "w"} | fields)
+    return graph.Conv2d(
+        "conv", ("data",), **{"filters": 8, "kernel": (3, 3), "weight": "w"} | fields
+    )
 
 
 @pytest.mark.slow
@@ -153,7 +155,7 @@ def test_the_reference_convolves_by_the_definition(kernel, stride, padding, grou
         ((graph.Dense("d", ("data",), units=3, weight="w"),), "d: gets shape"),
         ((graph.Flatten("f", ("data",)), conv(), graph.Dense("d", ("f",), units=3, weight="w")),
          "d: w is (8, 4, 3, 3) to another node"),
-        ((graph.MaxPool("m", ("data",), kernel=(2, 2), stride=(2, 2), padding=(2, 2)),),
+        ((graph.MaxPool2d("m", ("data",), kernel=(2, 2), stride=(2, 2), padding=(2, 2)),),
          "m: padding is (2, 2)"),
     ],
 )  # fmt: skip

@@ -10,8 +10,8 @@ import d2ltvm.network.model as compiling
 from d2ltvm.compiler import cache
 from d2ltvm.figures import draw_storages
 from d2ltvm.network import (
-    Kernel,
     Network,
+    NodeKernel,
     compile_network,
     fold_batch_norms,
     fuse,
@@ -32,17 +32,19 @@ def all_kinds(batch=2, size=9):
     """A small network with every kind of node."""
     nodes = (
         graph.Input("data", size=(batch, 3, size, size + 2)),
-        graph.Conv("c", ("data",), filters=16, kernel=(3, 3), stride=(2, 1), padding=(1, 1),
-                   weight="wc", bias="bc"),
+        graph.Conv2d("c", ("data",), filters=16, kernel=(3, 3), stride=(2, 1), padding=(1, 1),
+                     weight="wc", bias="bc"),
         graph.BatchNorm("n", ("c",), **NORM),
         graph.Activation("r", ("n",)),
-        graph.MaxPool("p", ("r",), kernel=(3, 2), stride=(1, 2), padding=(1, 1)),
-        graph.Conv("d", ("p",), filters=16, kernel=(3, 3), padding=(1, 1), groups=16, weight="wd"),
+        graph.MaxPool2d("p", ("r",), kernel=(3, 2), stride=(1, 2), padding=(1, 1)),
+        graph.Conv2d("d", ("p",), filters=16, kernel=(3, 3), padding=(1, 1), groups=16,
+                     weight="wd"),
         graph.Activation("r6", ("d",), activation="relu6"),
-        graph.Conv("e", ("r6",), filters=16, kernel=(1, 1), weight="we"),
+        graph.Conv2d("e", ("r6",), filters=16, kernel=(1, 1), weight="we"),
         graph.Add("s", ("e", "p")),
         graph.Activation("rs", ("s",)),
-        graph.Conv("f", ("rs",), filters=24, kernel=(1, 1), stride=(2, 2), weight="wf", bias="bf"),
+        graph.Conv2d("f", ("rs",), filters=24, kernel=(1, 1), stride=(2, 2), weight="wf",
+                     bias="bf"),
         graph.GlobalAvgPool("q", ("f",)),
         graph.Flatten("flat", ("q",)),
         graph.Dropout("drop", ("flat",)),
@@ -109,7 +111,7 @@ def test_a_kernel_of_ones_own_takes_inputs_parameters_and_the_result():
 
     expected = reference.run(net, weights, images)[net.output.name]
     for function in (te.create_prim_func([X, R, W, Y]), "d2ltvm.tests.own"):
-        model = compile_network(net, weights, {"e": Kernel(function)})
+        model = compile_network(net, weights, {"e": NodeKernel(function)})
         assert relative(model(images), expected) < 1e-5
     assert calls == [shape]
 
@@ -139,7 +141,9 @@ def test_a_residual_is_kept_until_it_is_added():
     for name, source in (("a", "data"), ("b", "a"), ("c", "b")):
         nodes.append(graph.Activation(name, (source,), activation="relu"))
     nodes += [graph.Add("sum", ("c", "a")), graph.Activation("out", ("sum",), activation="relu")]
-    alone = {node.name: Kernel(f"tests.{node.name}") for node in nodes[1:]}  # none joins another
+    alone = {
+        node.name: NodeKernel(f"tests.{node.name}") for node in nodes[1:]
+    }  # none joins another
     plan = memory_plan(to_relax(graph.Network("residual", tuple(nodes)), alone))
     assert [result.last for result in plan.results] == [3, 2, 3, 4]  # a, b, c and their sum
 
@@ -149,13 +153,14 @@ def test_a_residual_is_kept_until_it_is_added():
     [
         (lambda net, w: (net, {}), "c: weight 'wc' is missing; expected shape"),
         (lambda net, w: (net, w | {"bx": np.zeros(3, "float32")}), "x: weight 'bx' has shape"),
-        (lambda net, w: (net, w, {"zz": Kernel("f")}), "kernels has 'zz'; expected names of nodes"),
-        (lambda net, w: (net, w, {"c": Kernel("f", parameters={"wc": ((4, 4), "float16")})}),
+        (lambda net, w: (net, w, {"zz": NodeKernel("f")}),
+         "kernels has 'zz'; expected names of nodes"),
+        (lambda net, w: (net, w, {"c": NodeKernel("f", parameters={"wc": ((4, 4), "float16")})}),
          "c: weight 'wc' is float32 of shape .*; expected float16 of shape"),
         (lambda net, w: (net, {k: v for k, v in w.items() if k != "wc"},
-                         {"c": Kernel("f", parameters={"wc": ((4, 4), "float16")})}),
+                         {"c": NodeKernel("f", parameters={"wc": ((4, 4), "float16")})}),
          "c: weight 'wc' is missing; expected float16 of shape"),
-        (lambda net, w: (net, w, {"c": Kernel("f", ((2, 4, 5, 11, 4), "float32"))}),
+        (lambda net, w: (net, w, {"c": NodeKernel("f", ((2, 4, 5, 11, 4), "float32"))}),
          "n: Relax cannot compute it: "),
     ],
 )  # fmt: skip
@@ -179,7 +184,7 @@ TWICE = Network(
     (
         graph.Input("data", size=(1, 2, 3, 3)),
         graph.Add("s", ("data", "data")),
-        graph.Conv("c", ("s",), filters=2, kernel=(1, 1), weight="w"),
+        graph.Conv2d("c", ("s",), filters=2, kernel=(1, 1), weight="w"),
     ),
 )
 
@@ -264,8 +269,8 @@ def test_packed_kernels_are_for_fused_networks():
     net = load("resnet18", size=32)
     with pytest.raises(ValueError, match="batchnorm0_fwd: is a BatchNorm; expected a network of"):
         packed_kernels(net)
-    grouped = graph.Conv("c", ("data",), filters=4, kernel=(1, 1), groups=2, weight="w")
-    pool = graph.MaxPool("p", ("data",), kernel=(2, 2), stride=(2, 2))
+    grouped = graph.Conv2d("c", ("data",), filters=4, kernel=(1, 1), groups=2, weight="w")
+    pool = graph.MaxPool2d("p", ("data",), kernel=(2, 2), stride=(2, 2))
     for node, message in (
         (grouped, "c: groups is 2; expected 1 or all"),
         (pool, "p: reads the images; expected a convolution first"),
@@ -276,7 +281,7 @@ def test_packed_kernels_are_for_fused_networks():
 
 @pytest.mark.parametrize("groups", [1, 16])
 def test_packed_kernels_read_images_of_many_channels(groups):
-    node = graph.Conv("c", ("data",), filters=16, kernel=(3, 3), groups=groups, weight="w")
+    node = graph.Conv2d("c", ("data",), filters=16, kernel=(3, 3), groups=groups, weight="w")
     net = Network("small", (graph.Input("data", size=(1, 16, 6, 7)), node))
     weights, images = data(net)
     flat = Network("flat", (*net.nodes, graph.Flatten("f", ("c",))))

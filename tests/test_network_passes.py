@@ -25,7 +25,7 @@ def network(*nodes):
 
 
 def conv(name, source, **fields):
-    return graph.Conv(name, (source,), filters=2, kernel=(1, 1), weight=f"w-{name}", **fields)
+    return graph.Conv2d(name, (source,), filters=2, kernel=(1, 1), weight=f"w-{name}", **fields)
 
 
 def same_results(net, other, weights, other_weights):
@@ -50,7 +50,7 @@ def test_a_folded_and_a_fused_network_compute_the_same(name):
     same_results(net, folded, weights, numbers)
     same_results(net, fuse(folded), weights, numbers)
     assert {node.kind for node in fuse(folded)} <= {
-        "Input", "Conv", "Dense", "MaxPool", "GlobalAvgPool", "Flatten"
+        "Input", "Conv2d", "Dense", "MaxPool2d", "GlobalAvgPool", "Flatten"
     }  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_what_fuses_and_what_does_not(nodes, left):
 def test_fusing_writes_and_reads_less_and_computes_as_much():
     net = load("resnet50")
     fused, weights = prepare(net.at(size=32), random_weights(net.at(size=32)))
-    assert len([n for n in fused if isinstance(n, graph.Conv) and n.residual]) == 16
+    assert len([n for n in fused if isinstance(n, graph.Conv2d) and n.residual]) == 16
     assert fused.at(size=224).multiply_adds() == net.multiply_adds()
     before, after = bytes_moved(net), bytes_moved(fused.at(size=224))
     # A convolution with a residual reads one result more; what it took on is no step any more.
@@ -154,7 +154,7 @@ def test_images_of_eight_classes_keep_them():
 def test_the_result_stays_the_last_where_others_are_needed_by_nothing():
     nodes = (
         graph.Input("data", size=(1, 2, 4, 4)),
-        graph.Conv("conv", ("data",), filters=2, kernel=(1, 1), weight="w"),
+        graph.Conv2d("conv", ("data",), filters=2, kernel=(1, 1), weight="w"),
         graph.Add("unread", ("data", "data")),
         graph.Activation("relu", ("conv",)),
         graph.Dropout("last", ("relu",)),

@@ -40,7 +40,7 @@ def test_it_prints_the_classes_and_the_time_of_each_layer(capsys):
         np.testing.assert_allclose(row[classes], values, rtol=1e-4)
         assert values == sorted(values, reverse=True) and classes[0] == row.argmax()
     fused, _ = prepare(net, weights)
-    assert {node.name for node in fused if node.kind in ("Conv", "Dense")} <= set(said["layers"])
+    assert {node.name for node in fused if node.kind in ("Conv2d", "Dense")} <= set(said["layers"])
     memory = said["bytes"]
     assert memory["images"] == images.nbytes and memory["results"] < memory["unshared"] / 2
     largest = max(np.prod(fused.shapes[node.name]) for node in fused) * 4
@@ -101,8 +101,8 @@ SMALL = graph.Network(
     "small",
     (
         graph.Input("data", size=(2, 3, 32, 32)),
-        graph.Conv("conv", ("data",), filters=8, kernel=(1, 1), weight="w"),
-        graph.Conv("deep", ("conv",), filters=8, kernel=(1, 1), groups=8, weight="v"),
+        graph.Conv2d("conv", ("data",), filters=8, kernel=(1, 1), weight="w"),
+        graph.Conv2d("deep", ("conv",), filters=8, kernel=(1, 1), groups=8, weight="v"),
         graph.GlobalAvgPool("pool", ("deep",)),
         graph.Flatten("flat", ("pool",)),
         graph.Dense("dense", ("flat",), units=4, weight="u"),
@@ -114,7 +114,7 @@ MEMORY = {"images": 1, "weights": 2, "results": 3, "unshared": 4}
 
 def found(dtype="float32", remark=""):
     timing = Timing(0.1, 0.09, 0.11)
-    return report.Run(
+    return report.NetworkRun(
         SMALL, "a machine", dtype, [[1], [0]], [[2.0], [1.0]], timing, SECONDS, MEMORY, remark
     )
 

@@ -119,7 +119,7 @@ def test_another_gpu_or_no_pytorch_is_one_line(monkeypatch, capsys):
 
 
 def test_a_network_without_kernels_is_one_line(hopper, monkeypatch, capsys):
-    conv = graph.Conv("conv", ("data",), filters=16, kernel=(3, 3), weight="w", groups=2)
+    conv = graph.Conv2d("conv", ("data",), filters=16, kernel=(3, 3), weight="w", groups=2)
     fused = graph.Network("pairs", (graph.Input("data", size=(1, 16, 8, 8)), conv))
     weights = d2ltvm.network.random_weights(fused)
     monkeypatch.setattr(run_on_hopper, "prepared", lambda *_: (fused, weights, None))

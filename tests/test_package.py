@@ -1,6 +1,7 @@
 """What is installed: its parts, its requirements, its one version."""
 
 import ast
+import collections
 import itertools
 import pkgutil
 import re
@@ -51,6 +52,29 @@ def test_every_folder_of_the_package_is_installed():
     folders = {path.parent for path in (book.ROOT / "d2ltvm").rglob("__init__.py")}
     names = {".".join(folder.relative_to(book.ROOT).parts) for folder in folders}
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == names | {"d2ltvm.measurements"}
+
+
+def shared_names(package):
+    """Names that several classes have in a package, with their files; private ones may."""
+    found = collections.defaultdict(list)
+    for path in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(package)))
+    return {name: files for name, files in found.items() if len(files) > 1}
+
+
+def test_each_class_has_a_name_of_its_own():
+    assert shared_names(book.ROOT / "d2ltvm") == {}
+
+
+def test_classes_that_share_a_name_are_found(tmp_path):
+    for name, text in {
+        "one": "class Plan: ...\nclass _Kept: ...",
+        "two": "def plan():\n    class Plan: ...\nclass _Kept: ...\nclass Plans: ...",
+    }.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert shared_names(tmp_path) == {"Plan": ["one.py", "two.py"]}
 
 
 def test_what_is_imported_is_asked_for():

@@ -42,8 +42,9 @@ def says(tmp_path):
         ("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)", 0, 2),
     ],
 )
-def test_errors_are_counted(says, words, status, errors):
+def test_errors_are_counted_and_shown(says, words, status, errors, capsys):
     assert sanitize.count_errors(says(words, status), "hopper/sanitizer", "memcheck") == errors
+    assert (words in capsys.readouterr().out) == bool(errors)
 
 
 @pytest.mark.parametrize(

@@ -21,16 +21,16 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(d2ltvm.system.devices, "has_cuda", lambda: False)
 
 
-def gpu_workloads():
-    return [w for w in scoreboard.workloads() if w.device == "cuda"]
+def gpu_benchmarks():
+    return [w for w in scoreboard.benchmarks() if w.device == "cuda"]
 
 
 def test_a_row_holds_both_sides_and_their_ratio(no_gpu):
-    for workload in [*gpu_workloads(), *scoreboard.races()]:
-        record = scoreboard.run(workload)
-        rows = scoreboard.rows(workload, record)
+    for benchmark in [*gpu_benchmarks(), *scoreboard.races()]:
+        record = scoreboard.run(benchmark)
+        rows = scoreboard.rows(benchmark, record)
         assert len(rows) == len(record.x["values"])
-        race = isinstance(workload, scoreboard.Race)
+        race = isinstance(benchmark, scoreboard.Race)
         for row in rows:
             assert ("sustained" in row) == race
             for sides in (row, row["sustained"]) if race else (row,):
@@ -74,7 +74,7 @@ def test_races_measure_by_both_clocks(monkeypatch):
 
 
 def test_json_and_table_show_the_same(no_gpu, monkeypatch, capsys):
-    monkeypatch.setattr(scoreboard, "workloads", gpu_workloads_of(scoreboard.workloads()))
+    monkeypatch.setattr(scoreboard, "benchmarks", gpu_benchmarks_of(scoreboard.benchmarks()))
     assert scoreboard.main(JSON) == 0
     rows = json.loads(capsys.readouterr().out)
     assert scoreboard.main(TABLE) == 0
@@ -120,30 +120,30 @@ def test_where_sources_differ_in_more_than_the_day_each_bar_has_the_number_of_it
     assert text[-2:] == notes and [line[-3:] for line in text[1:4]] == ["[1]", "[2]", "[1]"]
 
 
-def gpu_workloads_of(workloads):
-    chosen = [w for w in workloads if w.device == "cuda"]
+def gpu_benchmarks_of(benchmarks):
+    chosen = [w for w in benchmarks if w.device == "cuda"]
     return lambda: chosen
 
 
 def test_a_workload_without_a_record_is_a_line_and_not_an_end(no_gpu, monkeypatch, capsys):
-    def missing(workload):
+    def missing(benchmark):
         raise d2ltvm.MissingError("no record of it", "the rest", "make record")
 
     monkeypatch.setattr(scoreboard, "run", missing)
     assert scoreboard.main(TABLE) == 0
-    count = len(scoreboard.workloads()) + len(scoreboard.races())
+    count = len(scoreboard.benchmarks()) + len(scoreboard.races())
     assert capsys.readouterr().out.count("no record of it") == count
 
 
 def test_a_record_that_cannot_be_read_is_a_line_and_an_exit_code(no_gpu, monkeypatch, capsys):
     run = scoreboard.run
 
-    def broken(workload):
-        if workload.title.startswith("float16 conv"):
+    def broken(benchmark):
+        if benchmark.title.startswith("float16 conv"):
             raise ValueError("hopper.json holds nothing; expected records")
-        return run(workload)
+        return run(benchmark)
 
-    monkeypatch.setattr(scoreboard, "workloads", gpu_workloads_of(scoreboard.workloads()))
+    monkeypatch.setattr(scoreboard, "benchmarks", gpu_benchmarks_of(scoreboard.benchmarks()))
     monkeypatch.setattr(scoreboard, "run", broken)
     assert scoreboard.main(JSON) == 1
     lines = json.loads(capsys.readouterr().out)
@@ -154,7 +154,7 @@ def test_a_record_that_cannot_be_read_is_a_line_and_an_exit_code(no_gpu, monkeyp
 
 
 def test_what_a_library_prints_is_not_among_the_json(no_gpu, monkeypatch, capsys):
-    def noisy(workload):
+    def noisy(benchmark):
         print("a note")
         raise d2ltvm.MissingError("no record of it", "the rest", "make record")
 

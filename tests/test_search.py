@@ -464,7 +464,10 @@ def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypa
         assert [t.key for t in measured.timed(work, "x")] == keys[:5]
         assert {t.seconds for t in measured.timed(work, "x")} == {6.5e-6}
         assert measured.library(work, "x") == 3e-6 and measured.caption("x").startswith("X, driver")
-        assert measured.runs("x") == [measured.Run(1, 1, 1), measured.Run(2, 5, 0)]
+        assert measured.runs("x") == [
+            measured.MeasuringRun(1, 1, 1),
+            measured.MeasuringRun(2, 5, 0),
+        ]
         assert (
             not measured.timed(work, "y")
             and not measured.runs("y")
@@ -515,7 +518,7 @@ def test_kernels_of_reads_what_lower_reads():
 
 
 def test_lanes_that_are_no_neighbours_are_accesses_of_their_own():
-    from d2ltvm.analysis.accesses import Walk
+    from d2ltvm.analysis.accesses import SiteVisitor
     from d2ltvm.compiler import lowering
     from d2ltvm.system import devices
 
@@ -529,7 +532,7 @@ def test_lanes_that_are_no_neighbours_are_accesses_of_their_own():
     with pytest.raises(NotImplementedError, match="a vector access with a stride"):
         traffic.traffic(sch)
     (launch,), _, kernels = lowering.kernels_of(sch.mod, devices.as_target("sm_80"))
-    sites = Walk(kernels[launch.name].body, scattered=True).sites
+    sites = SiteVisitor(kernels[launch.name].body, scattered=True).sites
     assert [(s.kind, s.lanes) for s in sites] == [("read", 1), ("read", 1), ("write", 2)]
 
 

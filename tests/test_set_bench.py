@@ -11,7 +11,7 @@ from test_hopper_layers import Emulated, Wrong
 import d2ltvm
 from d2ltvm import __main__
 from d2ltvm.bench import set_bench, sets, timed_plans, tuning
-from d2ltvm.bench.set_bench import Setting, run_set
+from d2ltvm.bench.set_bench import CaseSetting, run_set
 from d2ltvm.bench.sets import Case, conv
 from d2ltvm.bench.timing import Timing
 from d2ltvm.hopper import any_layer, many_plans
@@ -37,7 +37,7 @@ def beside(clock, kernel=Emulated):
     def library(case, x, w):
         return lambda: clock.spend(0.003)
 
-    return Setting(lambda func: kernel(func, clock), library, lambda: {"name": "emulated"})
+    return CaseSetting(lambda func: kernel(func, clock), library, lambda: {"name": "emulated"})
 
 
 def silent(done, of, what):

@@ -147,8 +147,7 @@ def test_one_image(c, n, k, p, s, target):
         convolutions = [schedules.cpu_depthwise(c, n, k, p, s)]
         pools = [schedules.cpu_pool(c, n, k, p, s, largest=kind) for kind in (True, False)]
     else:
-        rows = schedules.depthwise_rows(c, n, k, p, s, rows=3, nt=32)
-        convolutions = [rows, schedules.depthwise_default(c, n, k, p, s)]
+        convolutions = [schedules.depthwise_rows(c, n, k, p, s, rows=3, nt=32)]
         pools = [schedules.pool_rows(c, n, k, p, s, 2, 32, kind) for kind in (True, False)]
     for sch in convolutions:
         kernel = d2ltvm.build(sch, target)

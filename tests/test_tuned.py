@@ -1,5 +1,6 @@
 """A plan that was tuned on this machine is what its layer is run by from then on."""
 
+import functools
 import json
 import time
 
@@ -9,7 +10,7 @@ from fake_clock import FakeClock
 from test_hopper_layers import Emulated
 
 from d2ltvm.bench import set_bench, sets, tuning
-from d2ltvm.bench.set_bench import Setting
+from d2ltvm.bench.set_bench import CaseSetting
 from d2ltvm.bench.sets import Case, conv
 from d2ltvm.bench.timing import Timing
 from d2ltvm.compiler import cache
@@ -44,13 +45,13 @@ def setting(monkeypatch):
         return {k: Timing(t := abs(k - len(runs) + 2) + 1.0, t, t) for k in runs}
 
     monkeypatch.setattr(tuning, "time_together", race)
-    made = Setting(lambda func: Emulated(func, clock), device=lambda: devices.describe_device())
+    made = CaseSetting(lambda func: Emulated(func, clock), device=lambda: devices.describe_device())
     object.__setattr__(made, "races", clock.races)
     return made
 
 
 def keep(layer, sizes=SIZES, text=None, device=DEVICE, transposed=True):
-    entry = tuned.Entry(text or any_layer.to_text(layer), frozenset(["a race"]))
+    entry = tuned.TuningRecord(text or any_layer.to_text(layer), frozenset(["a race"]))
     tuned.keep(entry, sizes, transposed, device)
 
 
@@ -193,8 +194,8 @@ def test_a_plan_that_cannot_compute_what_else_is_asked_for_is_left_out():
 
 
 def test_a_network_runs_what_was_tuned():
-    node = graph.Conv("conv", ("data",), filters=16, kernel=(3, 3), padding=(1, 1), weight="w",
-                      activation="relu")  # fmt: skip
+    node = graph.Conv2d("conv", ("data",), filters=16, kernel=(3, 3), padding=(1, 1), weight="w",
+                        activation="relu")  # fmt: skip
     mean = graph.GlobalAvgPool("mean", ("conv",))
     network = Network("one", (graph.Input("data", size=(1, 8, 5, 5)), node, mean))
     weights = {"w": np.ones((16, 8, 3, 3), "float32")}
@@ -208,6 +209,53 @@ def test_a_network_runs_what_was_tuned():
     expected = any_layer.tuned_layer(SIZES, 132, **told)
     assert kernel() == hopper_kernels.AnyConv(expected) != by_model
     assert kernel(measured=False) == by_model
+
+
+def test_a_network_can_have_the_choice_of_the_model_alone(monkeypatch):
+    """Neither what was tuned takes part then, nor a plan of the records that seems to be faster."""
+    told = {"bias": True, "residual": False, "wide": False, "relu": True}
+    tuned_one = another(many=8)
+    *_, recorded = planner.best(SIZES, 132, 12, **told)
+    estimate = any_layer.estimate
+
+    def seconds(plan, *of):
+        return 1e-9 if plan == recorded else estimate(plan, *of)
+
+    monkeypatch.setattr(any_layer, "estimate", seconds)
+    monkeypatch.setattr(any_layer, "fastest_known", lambda *_, **__: recorded)
+
+    def first(**options):
+        return hopper_kernels.conv_kernels(SIZES, "relu", False, 132, **options)[0]
+
+    by_model = first(known=False)
+    assert first().plan == recorded != by_model.plan
+    keep(tuned_one)
+    assert first() == hopper_kernels.AnyConv(any_layer.tuned_layer(SIZES, 132, **told))
+    assert first().plan not in (recorded, by_model.plan)
+    assert first(known=False) == by_model
+
+
+def test_what_is_kept_is_read_once(monkeypatch, setting):
+    reads = []
+    read, fastest = tuned.kept, any_layer.fastest_known
+    monkeypatch.setattr(tuned, "kept", lambda *a, **k: reads.append("tuned") or read(*a, **k))
+    for module in (any_layer, tuning):
+        found = lambda *a, **k: reads.append("records") or fastest(*a, **k)  # noqa: E731
+        monkeypatch.setattr(module, "fastest_known", found)
+
+    def reads_of(function):
+        reads.clear()
+        function()
+        return sorted(reads)
+
+    def kernels(**options):
+        return lambda: hopper_kernels.conv_kernels(SIZES, "", False, 132, **options)
+
+    assert reads_of(kernels()) == ["records", "tuned"]
+    assert reads_of(kernels(known=False)) == []
+    tune = functools.partial(tuning.tune, SIZES, many=2, setting=setting)
+    assert reads_of(tune) == ["records", "tuned"]
+    assert reads_of(tune) == ["tuned"]  # it is found
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
     ("network/report.py", "test_network_run.py -k 'picture or draws'"): [
         ("per * seconds for seconds in found", "1e3 * seconds for seconds in found"),
         ("ylim=(len(names) - 0.4, -0.6)", "ylim=(-0.6, len(names) - 0.4)"),
-        ("isinstance(node, Conv) and node.groups > 1", "False"),
+        ("isinstance(node, Conv2d) and node.groups > 1", "False"),
     ],
     ("network/run.py", "test_network_run.py -k 'picture or draws or target or lacks'"): [
         ("\"cuda\" if devices.has_hopper() else \"llvm\"", "\"llvm\""),
@@ -230,7 +230,7 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("        transposed,\n", ""),
     ],
     ("hopper/any_layer.py", "test_tuned.py -k 'not planning and not run_and_right'"): [
-        ("first = (tuned_layer(conv, sms, **options), fastest", "first = (fastest"),
+        ("return tuned_layer(conv, sms, **options), Layer", "return None, Layer"),
         ("or layer.plan.sms != sms:", "or layer.plan.sms < 0:"),
         ("        check(plan)\n        return replace", "        return replace"),
         ("asked |= {\"windows\"", "asked = {\"windows\""),

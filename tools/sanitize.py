@@ -4,8 +4,9 @@
     python tools/sanitize.py hopper/controls          the same, of this record alone
     D2LTVM_RECORD=1 python tools/sanitize.py          the same, and keep the records
 
-The records are hopper/sanitizer, any_shape/sanitizer and any_shape/sanitizer_float32, errors by
-tool in the kernels of the book and in those for any shape, and hopper/controls: what each tool
+The records are hopper/sanitizer, any_shape/sanitizer, any_shape/sanitizer_float32 and
+any_shape/sanitizer_rows, errors by tool in the kernels of the book, in those for any shape and in
+those for few channels, and hopper/controls: what each tool
 finds in kernels with a fault that we put there, beside the whole ones. A tool's zeros mean
 something only if it finds the faults of its kind: where it misses one of those in `MUST`, a line
 says so. The sanitizer looks at `python tools/sanitize.py run NAME`, the kernels of a record alone,
@@ -81,6 +82,14 @@ ANY_FLOAT32: list[tuple[Conv, dict[str, Any]]] = [
     (LAYER, {"sms": 2, "columns": 64, "numbers": "tf32"}),
 ]
 
+ROWS: list[tuple[Conv, dict[str, Any]]] = [
+    (Conv(3, (9, 24), 3, 64, (3, 3), (1, 1)), {"sms": 2, "way": "rows", "bias": True}),
+    (Conv(2, (20, 40), 3, 64, (7, 7), (3, 3), (2, 2)), {"sms": 1, "way": "rows"}),
+    (Conv(5, (11, 16), 3, 24, (3, 3), (1, 1), (2, 2)), {"sms": 1, "way": "rows"}),
+    (Conv(2, (13, 8), 1, 16, (5, 5), (2, 2)), {"sms": 3, "way": "rows", "relu": True}),
+    (Conv(1, (35, 40), 4, 128, (4, 4), (0, 0), (4, 4)), {"sms": 2, "way": "rows"}),
+]
+
 
 def programs() -> Iterator[Any]:
     """The kernels, at sizes that tiles do not divide, with several tiles a block."""
@@ -115,6 +124,10 @@ GROUPS: dict[str, tuple[Callable[[], Iterator[Any]], str]] = {
     "any_shape/sanitizer_float32": (
         functools.partial(any_programs, ANY_FLOAT32),
         f"{len(ANY_FLOAT32)} kernels for any shape of float32",
+    ),
+    "any_shape/sanitizer_rows": (
+        functools.partial(any_programs, ROWS),
+        f"{len(ROWS)} kernels for few channels",
     ),
 }
 
@@ -201,6 +214,7 @@ REPORT = {
     "synccheck": r"(?:Barrier|Warpgroup MMA sequence) error detected.*",
 }
 SUMMARY = r"(?:ERROR|RACECHECK) SUMMARY: (\d+)"
+REPORTED = 4000  # characters of a tool's reports of errors that are shown
 LIMIT = 30  # seconds for a control: some wait for what never comes
 
 
@@ -249,6 +263,8 @@ def count_errors(program: str, group: str, tool: str) -> int:
     # Kernels that did not run have no errors either.
     if found is None or (done.returncode and not int(found[1])):
         raise RuntimeError(f"{tool} of {group}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    if int(found[1]):  # a count alone does not say where
+        print(f"{tool} of {group}:\n{done.stdout[:REPORTED]}", flush=True)
     return int(found[1])
 
 

@@ -61,7 +61,7 @@ class Site:
         return self.index.variables.union(*(guard.variables for guard in self.guards))
 
 
-class Walk:
+class SiteVisitor:
     """Walks over a kernel's statements and collects its `sites`.
 
     Attributes:

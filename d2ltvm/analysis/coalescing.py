@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from d2ltvm.analysis import index_exprs
-from d2ltvm.analysis.accesses import Site, Walk
+from d2ltvm.analysis.accesses import Site, SiteVisitor
 from d2ltvm.analysis.index_exprs import Sum
 from d2ltvm.compiler.launches import Launch
 
@@ -30,11 +30,11 @@ class Launched:
     """A kernel with its launch: what each load and store makes its warps ask for.
 
     Args:
-        walk: a `accesses.Walk` over the kernel.
+        walk: a `accesses.SiteVisitor` over the kernel.
         launch: its `launches.Launch`.
     """
 
-    def __init__(self, walk: Walk, launch: Launch) -> None:
+    def __init__(self, walk: SiteVisitor, launch: Launch) -> None:
         self.walk, self.launch = walk, launch
         threads = math.prod(launch.block)
         lanes = -(-threads // WARP) * WARP  # the last warp is filled up

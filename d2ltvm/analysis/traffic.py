@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from d2ltvm.analysis import accesses, coalescing, sass, sass_interpreter
-from d2ltvm.analysis.accesses import Site, Walk
+from d2ltvm.analysis.accesses import Site, SiteVisitor
 from d2ltvm.analysis.coalescing import Array, Launched
 from d2ltvm.compiler import cache, cubin, lowering
 from d2ltvm.compiler.launches import Lowered
@@ -199,7 +199,7 @@ def _in_loads_and_stores(mod: Any, lowered: Lowered, arch: str) -> Launched:
     if not lowering.asks_for_asynchronous_copies(mod):
         return launched_of(lowered)[0]
     (launch,), _, kernels = lowering.kernels_of(mod, devices.as_target(arch))
-    return Launched(accesses.Walk(kernels[launch.name].body), launch)
+    return Launched(accesses.SiteVisitor(kernels[launch.name].body), launch)
 
 
 def _refuse_what_takes_too_long(launched: Launched) -> None:
@@ -227,7 +227,7 @@ def of_lowered(lowered: Lowered) -> Table:
 
 def launched_of(lowered: Lowered) -> list[Launched]:
     return [
-        Launched(accesses.Walk(lowered.device_functions[launch.name].body), launch)
+        Launched(accesses.SiteVisitor(lowered.device_functions[launch.name].body), launch)
         for launch in lowered.launches
     ]
 
@@ -257,7 +257,7 @@ def one_of(name: str, value: str, expected: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is {shown(value)}; expected {' or '.join(map(repr, expected))}")
 
 
-def rounds(site: Site, walk: Walk) -> tuple[str, ...]:
+def rounds(site: Site, walk: SiteVisitor) -> tuple[str, ...]:
     """Names of the loops around a load or store in whose every round it has to happen.
 
     A store always does. A load need not where its value can stay in a register.
@@ -272,7 +272,7 @@ def rounds(site: Site, walk: Walk) -> tuple[str, ...]:
     )
 
 
-def executed(walk: Walk) -> Iterator[Site]:
+def executed(walk: SiteVisitor) -> Iterator[Site]:
     """The sites, without loads of what a thread has loaded just before."""
     held = set()
     for site in walk.sites:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from d2ltvm.bench.libraries import mxnet, mxnet_context, torch_cuda
+from d2ltvm.bench.timing import Run as Run
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compiler.verify import WrongResultError, check, compare
 from d2ltvm.compute import conv_batch
 from d2ltvm.compute.convolution import conv_reference
 
 Array = np.ndarray[Any, Any]
-Run = Callable[[], object]  # does the work once; its result is of no use here
 Contender = Callable[..., Run]  # makes a run of arrays
 Schedule = Callable[..., Any]  # a schedule of sizes
 Reference = Callable[..., Any]  # a result of arrays

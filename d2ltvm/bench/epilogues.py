@@ -18,7 +18,7 @@ from d2ltvm.bench.set_bench import (
     HOPPER,
     LIBRARY,
     OURS,
-    Setting,
+    CaseSetting,
     data,
     exact,
     ours,
@@ -93,7 +93,7 @@ def extras(options: Mapping[str, Any], given: Mapping[str, Array]) -> list[Array
     return [*found, given["residual"]] if options.get("residual") else found
 
 
-def sides(case: Case, setting: Setting = HOPPER, fused: Fused = torch_fused) -> dict[str, Run]:
+def sides(case: Case, setting: CaseSetting = HOPPER, fused: Fused = torch_fused) -> dict[str, Run]:
     """Functions that compute a layer once: the library's and ours, plain and with epilogues.
 
     Raises:

@@ -24,7 +24,7 @@ from d2ltvm.bench.set_bench import (
     HOPPER,
     LIBRARY,
     OURS,
-    Setting,
+    CaseSetting,
     Sides,
     data,
     exact,
@@ -44,7 +44,7 @@ TF32_BITS = 11  # that TensorCores read of a number's 24
 SLOT = 64  # channels, after which sums are collected
 
 
-def sides(case: Case, setting: Setting = HOPPER, numbers: str = "float32") -> Mapping[str, Run]:
+def sides(case: Case, setting: CaseSetting = HOPPER, numbers: str = "float32") -> Mapping[str, Run]:
     """As `set_bench.sides`, and the errors of both beside it, as `errors_of` tells them.
 
     Args:
@@ -98,7 +98,7 @@ def errors_of(got: Array, want: Array) -> float:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedCase:
     """A case in float32 that was timed beside the library.
 
     Attributes:
@@ -130,7 +130,7 @@ class Timed:
 
 
 @functools.cache
-def timed(device: str = "nvidia-h100-80gb-hbm3", run: str = FIRST) -> tuple[Timed, ...]:
+def timed(device: str = "nvidia-h100-80gb-hbm3", run: str = FIRST) -> tuple[TimedCase, ...]:
     """The cases in float32 that were timed, in the order of the record.
 
     >>> [each.numbers for each in timed()].count("tf32")
@@ -144,7 +144,7 @@ def timed(device: str = "nvidia-h100-80gb-hbm3", run: str = FIRST) -> tuple[Time
     for case, line in _lines(device, run):
         spread = {name: (low, high) for name, (low, high) in line["spread"].items()}
         told = (line["us"], spread, line["errors"], line["plan"])
-        found.append(Timed(case, line["numbers"], *told))
+        found.append(TimedCase(case, line["numbers"], *told))
     return tuple(found)
 
 

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from d2ltvm.bench import libraries
-from d2ltvm.bench.contenders import Array, Contender, Run, exact_conv, torch_conv_batch
+from d2ltvm.bench.contenders import (
+    Array,
+    Contender,
+    Run,
+    Schedule,
+    exact_conv,
+    torch_conv_batch,
+    tvm_conv_batch,
+)
 from d2ltvm.bench.measurement import Clock, Measurement
 from d2ltvm.bench.run import as_measurement, as_sizes, bench_together
 from d2ltvm.bench.timing import time_together
@@ -143,6 +151,32 @@ def bench_layers(
     runs = (layer_contenders(layer, variants, setting) for layer in layers)
     times = [time_together(sides, clock) for sides in runs]
     return as_measurement("layer", names or [layer_name(x) for x in layers], times, clock)
+
+
+def bench_beside_schedules(
+    schedules: Mapping[str, Schedule],
+    variants: Variants | None = None,
+    layer: Layer = LAYER,
+    clock: Clock = "burst",
+    setting: Setting = HOPPER,
+) -> Measurement:
+    """Time a layer as `bench_layers`, with schedules in the same turns, each checked first.
+
+    >>> bench_beside_schedules({"ldmatrix": d2ltvm.schedules.mma_tiled})  # doctest: +SKIP
+    Measurement(unit='µs', x={'label': 'layer', 'values': ['256 to 512, 14 x 14']}, ...)
+
+    Args:
+        schedules: functions of a layer's numbers that return a schedule in NHWCnc, by legend. It
+            multiplies float16 and writes float32.
+        layer: one of the tuples that `bench_layers` takes.
+        variants, clock, setting: as for `bench_layers`.
+    """
+    *_, p, s = layer
+    images, weights = _data(layer, "float16")
+    runs = layer_contenders(layer, variants, setting)
+    for legend, schedule in schedules.items():
+        runs[legend] = tvm_conv_batch(schedule, p, s, "nhwcnc")(images, weights)
+    return as_measurement("layer", [layer_name(layer)], [time_together(runs, clock)], clock)
 
 
 def layer_contenders(

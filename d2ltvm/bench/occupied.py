@@ -9,18 +9,17 @@ import ctypes
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from d2ltvm.bench import timing
 from d2ltvm.bench.measurement import Measurement
+from d2ltvm.bench.timing import Run
 from d2ltvm.compiler import cubin
 from d2ltvm.errors import MissingError
 from d2ltvm.system import chips, devices
-
-Run = Callable[[], object]
 
 SOURCE = r"""
 __device__ unsigned long long now() {

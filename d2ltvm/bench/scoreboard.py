@@ -31,7 +31,7 @@ OURS = "TVM, this book"
 
 
 @dataclass(frozen=True)
-class Workload:
+class Benchmark:
     """One line of the scoreboard.
 
     Attributes:
@@ -100,8 +100,8 @@ def races() -> list[Race]:
     ]  # fmt: skip
 
 
-def workloads() -> list[Workload]:
-    """The workloads of the book so far, a list of `Workload`."""
+def benchmarks() -> list[Benchmark]:
+    """The benchmarks of the book so far, a list of `Benchmark`."""
 
     def vector(n: int) -> float:
         return 12 * n / 1e9
@@ -116,62 +116,62 @@ def workloads() -> list[Workload]:
     gpu_rows = ("cuda", bcast_data, torch, tvm_add(elementwise.bcast_rows, "cuda"), broadcast)
     cpu_rows = ("cpu", bcast_data, mxnet, tvm_add(elementwise.cpu_bcast_add, "llvm"), broadcast)
     return [
-        Workload("add_16k", "vector add, 2¹⁴ floats", 2**14, *gpu_add),
-        Workload("add_64m", "vector add, 2²⁶ floats", 2**26, *gpu_add),
-        Workload("bcast_2k", "broadcast add, 2048 x 2048", 2048, *gpu_rows),
-        Workload("bcast_8k", "broadcast add, 8192 x 8192", 8192, *gpu_rows),
-        Workload("cpu_add", "vector add, 2²⁵ floats", 2**25, *cpu_add),
-        Workload("cpu_bcast", "broadcast add, 4096 x 4096", 4096, *cpu_rows),
+        Benchmark("add_16k", "vector add, 2¹⁴ floats", 2**14, *gpu_add),
+        Benchmark("add_64m", "vector add, 2²⁶ floats", 2**26, *gpu_add),
+        Benchmark("bcast_2k", "broadcast add, 2048 x 2048", 2048, *gpu_rows),
+        Benchmark("bcast_8k", "broadcast add, 8192 x 8192", 8192, *gpu_rows),
+        Benchmark("cpu_add", "vector add, 2²⁵ floats", 2**25, *cpu_add),
+        Benchmark("cpu_bcast", "broadcast add, 4096 x 4096", 4096, *cpu_rows),
     ]
 
 
-def in_short() -> list[Workload | Race]:
+def in_short() -> list[Benchmark | Race]:
     """What the book's first page and README.md show: a choice, all of it measured on a GPU."""
     chosen = ("hopper/products", "hopper/layer", "hopper/float32")
     by_name = {race.name: race for race in races()}
-    return [*(w for w in workloads() if w.device == "cuda"), *(by_name[name] for name in chosen)]
+    return [*(w for w in benchmarks() if w.device == "cuda"), *(by_name[name] for name in chosen)]
 
 
-def run(workload: Workload | Race) -> Record:
-    """Measure a workload or a race, or look its record up: a `Record` with series for both sides.
+def run(benchmark: Benchmark | Race) -> Record:
+    """Measure a benchmark or a race, or look its record up: a `Record` with series for both sides.
 
     Raises:
         MissingError: it can neither be measured here nor looked up.
     """
-    if isinstance(workload, Race):
-        return measure(workload.name, workload.measure)
-    name, library = workload.library
+    if isinstance(benchmark, Race):
+        return measure(benchmark.name, benchmark.measure)
+    name, library = benchmark.library
 
     def both() -> Any:
         return bench_together(
-            [workload.size],
-            {name: library, OURS: workload.contender},
-            data=workload.data,
-            work=workload.gigabytes,
+            [benchmark.size],
+            {name: library, OURS: benchmark.contender},
+            data=benchmark.data,
+            work=benchmark.gigabytes,
             unit="GB/s",
-            clock="graph" if workload.device == "cuda" else "host",
+            clock="graph" if benchmark.device == "cuda" else "host",
         )
 
-    return measure(f"scoreboard/{workload.key}", both, device=workload.device)
+    return measure(f"scoreboard/{benchmark.key}", both, device=benchmark.device)
 
 
-def rows(workload: Workload | Race, record: Record) -> list[dict[str, Any]]:
+def rows(benchmark: Benchmark | Race, record: Record) -> list[dict[str, Any]]:
     """Lines of the scoreboard as dicts: both sides, how many times as fast, and the provenance.
 
     What a race measured sustained is another such dict in each, by the key 'sustained'.
     """
-    if isinstance(workload, Race):
-        library, ours = workload.library, workload.ours
+    if isinstance(benchmark, Race):
+        library, ours = benchmark.library, benchmark.ours
     else:
-        library, ours = workload.library[0], OURS
+        library, ours = benchmark.library[0], OURS
     lines = _sides(record, library, ours)
-    if isinstance(workload, Race):
+    if isinstance(benchmark, Race):
         late = _sides(record.by_clock("sustained"), library, ours)
         lines = [{**sides, "sustained": more} for sides, more in zip(lines, late, strict=True)]
     return [
         {
-            "workload": workload.title.format(x),
-            "device": workload.device,
+            "workload": benchmark.title.format(x),
+            "device": benchmark.device,
             "library": library,
             "unit": record.unit,
             **sides,
@@ -216,15 +216,15 @@ def main(options: argparse.Namespace) -> int:
     return failed
 
 
-def name_of(workload: Workload | Race) -> str:
-    """What the option --only calls a workload or a race: the name of its record."""
-    return workload.name if isinstance(workload, Race) else f"scoreboard/{workload.key}"
+def name_of(benchmark: Benchmark | Race) -> str:
+    """What the option --only calls a benchmark or a race: the name of its record."""
+    return benchmark.name if isinstance(benchmark, Race) else f"scoreboard/{benchmark.key}"
 
 
-def _chosen(only: str | None) -> list[Workload | Race]:
-    """The workloads and races that --only names, or all of them."""
-    everything: list[Workload | Race] = [*workloads(), *races()]
-    known = {name_of(workload): workload for workload in everything}
+def _chosen(only: str | None) -> list[Benchmark | Race]:
+    """The benchmarks and races that --only names, or all of them."""
+    everything: list[Benchmark | Race] = [*benchmarks(), *races()]
+    known = {name_of(benchmark): benchmark for benchmark in everything}
     names = only.split(",") if only else [*known]
     for name in names:
         if name not in known:
@@ -233,29 +233,29 @@ def _chosen(only: str | None) -> list[Workload | Race]:
 
 
 def _on_fleet(
-    todo: Sequence[Workload | Race], servers: "Servers"
+    todo: Sequence[Benchmark | Race], servers: "Servers"
 ) -> tuple[list[dict[str, Any]], int]:
     """As `_lines`: what takes a GPU each on a server, and then the rest, on a machine at rest."""
     from d2ltvm.bench.on_fleet import scoreboard_lines
 
-    on_gpu = [name_of(workload) for workload in todo if workload.device == "cuda"]
+    on_gpu = [name_of(benchmark) for benchmark in todo if benchmark.device == "cuda"]
     found = scoreboard_lines(on_gpu, servers) if on_gpu else {}
-    parts = [found.get(name_of(workload)) or _lines([workload]) for workload in todo]
+    parts = [found.get(name_of(benchmark)) or _lines([benchmark]) for benchmark in todo]
     return [line for lines, _ in parts for line in lines], max((code for _, code in parts))
 
 
-def _lines(todo: Sequence[Workload | Race]) -> tuple[list[dict[str, Any]], int]:
+def _lines(todo: Sequence[Benchmark | Race]) -> tuple[list[dict[str, Any]], int]:
     """The lines of the scoreboard, and the exit status: 1 where a record could not be read."""
     lines: list[dict[str, Any]] = []
     failed = 0
-    for done, workload in enumerate(todo):
-        progress(done, len(todo), workload.title)
+    for done, benchmark in enumerate(todo):
+        progress(done, len(todo), benchmark.title)
         try:
-            lines += rows(workload, run(workload))
+            lines += rows(benchmark, run(benchmark))
         except (MissingError, ValueError) as error:
             failed |= isinstance(error, ValueError)
             lines.append(
-                {"workload": workload.title, "device": workload.device, "missing": str(error)}
+                {"workload": benchmark.title, "device": benchmark.device, "missing": str(error)}
             )
     progress(len(todo), len(todo), "")
     return lines, failed

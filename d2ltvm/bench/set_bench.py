@@ -85,7 +85,7 @@ def by_model(case: Case) -> Layer:
 
 
 @dataclass(frozen=True)
-class Setting:
+class CaseSetting:
     """Where kernels run, and what runs beside them. By default a Hopper with its libraries.
 
     Attributes:
@@ -103,7 +103,7 @@ class Setting:
     choose: Callable[[Case], Layer] = chosen
 
 
-HOPPER = Setting()
+HOPPER = CaseSetting()
 
 
 class Sides(dict[str, Run]):
@@ -169,7 +169,7 @@ def exact(case: Case, x: Array, w: Array, places: Array) -> tuple[Array, Array]:
     return want, most
 
 
-def sides(case: Case, setting: Setting = HOPPER) -> Mapping[str, Run]:
+def sides(case: Case, setting: CaseSetting = HOPPER) -> Mapping[str, Run]:
     """Functions that compute a case once, by legend: the library's, and ours, which is checked.
 
     Raises:
@@ -186,7 +186,7 @@ def sides(case: Case, setting: Setting = HOPPER) -> Mapping[str, Run]:
 
 
 def ours(
-    layer: Layer, x: Array, w: Array, setting: Setting, extras: Sequence[Array] = ()
+    layer: Layer, x: Array, w: Array, setting: CaseSetting, extras: Sequence[Array] = ()
 ) -> tuple[Run, Callable[[], Array]]:
     """A function that computes a layer, copies included, and one that returns what it computed.
 
@@ -214,14 +214,14 @@ def ours(
     return run, lambda: np.asarray(tensors[-1].numpy())
 
 
-Race = Callable[[Case, Setting], Mapping[str, Run]]
+Race = Callable[[Case, CaseSetting], Mapping[str, Run]]
 
 
 def run_set(
     cases: Sequence[Case],
     path: Path,
     clock: Clock = "burst",
-    setting: Setting = HOPPER,
+    setting: CaseSetting = HOPPER,
     show: Callable[[int, int, str], None] = progress,
     race: Race = sides,
 ) -> dict[str, Any]:
@@ -353,18 +353,18 @@ def _cells(found: Mapping[str, Any] | None) -> str:
     return f"{found[LIBRARY]:>12,.1f}{found[OURS]:>10,.1f}{found['ratio']:>7.2f}"
 
 
-def tuned(how: str = "few") -> Setting:
+def tuned(how: str = "few") -> CaseSetting:
     """As `HOPPER`, with plans that are measured: a 'few' by the model, or 'many' of all kinds.
 
     Or with the model's first, unmeasured: 'none'.
     """
     if how == "none":
-        return Setting(choose=by_model)
+        return CaseSetting(choose=by_model)
     from d2ltvm.bench.tuning import tune
     from d2ltvm.hopper.many_plans import MANY, varied
 
     options: dict[str, Any] = {"many": MANY, "choose": varied} if how == "many" else {}
-    return Setting(choose=lambda case: tune(case.conv, case.transposed is not False, **options))
+    return CaseSetting(choose=lambda case: tune(case.conv, case.transposed is not False, **options))
 
 
 def race_of(name: str, numbers: str) -> Race:

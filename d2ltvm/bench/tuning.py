@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-from d2ltvm.bench.set_bench import HOPPER, Setting, data, ours
+from d2ltvm.bench.set_bench import HOPPER, CaseSetting, data, ours
 from d2ltvm.bench.sets import Case
 from d2ltvm.bench.timing import time_together
 from d2ltvm.hopper import planner, tuned
 from d2ltvm.hopper.any_conv import Conv
-from d2ltvm.hopper.any_layer import Layer, to_text, tuned_layer, ways
+from d2ltvm.hopper.any_layer import Layer, layer_of, to_text, ways
 from d2ltvm.hopper.any_plan import Plan
+from d2ltvm.hopper.fastest import fastest_known
 from d2ltvm.system.chips import sm_count
 
 MANY = 4  # plans of each way that are measured
@@ -18,7 +19,7 @@ def tune(
     conv: Conv,
     transposed: bool = True,
     many: int = MANY,
-    setting: Setting = HOPPER,
+    setting: CaseSetting = HOPPER,
     choose: Callable[..., list[Plan]] = planner.best,
 ) -> Layer:
     """How a convolution or a product is run fastest, of the plans that should be fast.
@@ -39,17 +40,19 @@ def tune(
             take a minute or more, most of it to build them.
     """
     device, sms, race = setting.device(), sm_count(), f"{choose.__name__} {many}"
-    entry = tuned.kept(conv, transposed, device)
-    before = tuned_layer(conv, sms, transposed, device)
-    if entry and before and race in entry.races:
+    record = tuned.kept(conv, transposed, device)
+    before = layer_of(record, conv, sms, transposed) if record else None
+    if record and before and race in record.races:
         return before
-    found = ways(conv, transposed, sms, many, choose)
-    found = list(dict.fromkeys([before, *found] if before else found))
+    known = fastest_known(conv, sms, transposed=transposed)
+    first = (before, Layer(conv, known) if known else None)
+    others = ways(conv, transposed, sms, many, choose, known=False)
+    found = list(dict.fromkeys(layer for layer in (*first, *others) if layer))
     case = Case("tuning", conv, transposed if conv.is_product else None)
     x, w = data(case)
     runs = {k: ours(layer, x, w, setting)[0] for k, layer in enumerate(found)}
     times = time_together(runs, "graph")
     fastest = found[min(times, key=lambda k: times[k].median)]
-    races = {race} | (entry.races if entry and before else set())
-    tuned.keep(tuned.Entry(to_text(fastest), frozenset(races)), conv, transposed, device)
+    races = {race} | (record.races if record and before else set())
+    tuned.keep(tuned.TuningRecord(to_text(fastest), frozenset(races)), conv, transposed, device)
     return fastest

@@ -72,7 +72,7 @@ class Kernel:
         lowered = lower(mod, self.target if by_tvm else devices.to_read(self.target), config)
         self._executable = lowered.executable
         self.params, self.launches, self.source = lowered.params, lowered.launches, lowered.source
-        self._opencl = opencl.Program(lowered) if self.target.kind.name == "opencl" else None
+        self._opencl = opencl.OpenCLProgram(lowered) if self.target.kind.name == "opencl" else None
 
     def __call__(self, *arrays: Any) -> None:
         """Run the kernel; what it computes is written into the arrays that it outputs.

@@ -27,7 +27,7 @@ LITTLE = 2**26
 TYPES = {"cl_khr_fp16": "float16", "cl_khr_fp64": "float64"}  # by the extension that has it
 
 
-class Program:
+class OpenCLProgram:
     """A compiled OpenCL program and the buffers its kernels pass to each other.
 
     Args:

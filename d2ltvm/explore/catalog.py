@@ -34,7 +34,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class PageKernel:
     """A kernel with a button.
 
     What the reader predicts follows from it. With several variants: which is the fastest. With
@@ -124,12 +124,12 @@ BY_ROWS = tuple(
 )
 
 KERNELS = (
-    Kernel(
+    PageKernel(
         "first_kernel", START, "Vector add, one element a thread", "one_thread_each", "add",
         ((1000,), *VECTORS[1:]),
         tuple(Variant(f"{nt} threads a block", {"nt": nt}) for nt in (32, 64, 256)),
     ),
-    Kernel(
+    PageKernel(
         "copy_width", MACHINE, "Copy, by how much a thread takes", "copy_unrolled", "copy", VECTORS,
         tuple(
             Variant(f"{steps} × {width} elements", {"width": width, "steps": steps}, record)
@@ -139,10 +139,10 @@ KERNELS = (
             )
         ),
     ),
-    Kernel(
+    PageKernel(
         "launch", MACHINE, "Copy of a single number", "copy_unrolled", "copy", ((1,),), _one(),
     ),
-    Kernel(
+    PageKernel(
         "multiply_add", UNDER_WAY, "Multiply-adds and nearly nothing else", "fma_kernel",
         "multiply-add", ((16, 256, 64), (256, 256, 1024), (1024, 256, 1024)),
         tuple(
@@ -156,19 +156,19 @@ KERNELS = (
             for chains in (1, 2, 4)
         ),
     ),
-    Kernel(
+    PageKernel(
         "add_one", ADD, "Vector add, one element a thread", "one_thread_each", "add", VECTORS,
         _one(_add("one element a thread")),
     ),
-    Kernel(
+    PageKernel(
         "add_four", ADD, "Vector add, four elements a thread", "vectorized", "add", VECTORS,
         _one(_add("four")), against="add_one",
     ),
-    Kernel(
+    PageKernel(
         "add_twice_four", ADD, "Vector add, twice four elements a thread", "unrolled", "add",
         VECTORS, _one(_add("twice four")), against="add_one",
     ),
-    Kernel(
+    PageKernel(
         "add_threads", BLOCKS, "Vector add, by threads in a block", "vectorized", "add", VECTORS,
         tuple(
             Variant(
@@ -178,24 +178,24 @@ KERNELS = (
             for nt in (32, 64, 128, 256)
         ),
     ),
-    Kernel(
+    PageKernel(
         "add_partitioned", ADD, "Vector add, three elements too many", "partitioned", "add",
         ODD_VECTORS, _one(Recorded("vector_add/tail", "guard kept out", 2**24 + 3)),
         against="add_guarded",
     ),
-    Kernel(
+    PageKernel(
         "add_guarded", ADD, "Vector add, three too many, a guard for each", "unrolled", "add",
         ODD_VECTORS, _one(Recorded("vector_add/tail", "twice four", 2**24 + 3)),
     ),
-    Kernel(
+    PageKernel(
         "bcast_continuous", BROADCAST, "Broadcast add, continuous", "continuous_parallel",
         "broadcast", MATRICES, _one(_bcast("continuous")),
     ),
-    Kernel(
+    PageKernel(
         "bcast_alternate", BROADCAST, "Broadcast add, alternate", "alternate_parallel",
         "broadcast", MATRICES, _one(_bcast("alternate")), against="bcast_continuous",
     ),
-    Kernel(
+    PageKernel(
         "bcast_blocks", BROADCAST, "Broadcast add, alternate, by blocks", "alternate_parallel",
         "broadcast", MATRICES,
         tuple(
@@ -206,15 +206,15 @@ KERNELS = (
             for nb in (256, 1024, 4096, 8192)
         ),
     ),
-    Kernel(
+    PageKernel(
         "bcast_wide", BROADCAST, "Broadcast add, four elements a thread", "bcast_vectorized",
         "broadcast", MATRICES, _one(_bcast("wide")), against="bcast_alternate",
     ),
-    Kernel(
+    PageKernel(
         "bcast_rows", BROADCAST, "Broadcast add, two rows a thread", "bcast_rows", "broadcast",
         ((1024,), (2048,), (4096,)), _one(_bcast("wide, two rows")), against="bcast_wide",
     ),
-    Kernel(
+    PageKernel(
         "strided", SEEING, "Every s-th element", "strided", "every",
         ((2**14,), (2**18,), (2**20,)),
         tuple(
@@ -225,21 +225,21 @@ KERNELS = (
             for stride in (1, 2, 8, 32)
         ),
     ),
-    Kernel(
+    PageKernel(
         "transpose_direct", TRANSPOSE, "Transpose, directly", "transpose", "transpose", SQUARES,
         _one(_moved("direct"), shared=False),
     ),
-    Kernel(
+    PageKernel(
         "transpose_tile", TRANSPOSE, "Transpose, by way of a tile", "transpose", "transpose",
         SQUARES,
         _one(_moved("by way of a tile")), against="transpose_direct",
     ),
-    Kernel(
+    PageKernel(
         "transpose_shape", TRANSPOSE, "Transpose, a warp writes 4 rows of 8", "transpose",
         "transpose",
         SQUARES, _one(_moved("4 rows of 8"), lanes=(4, 8)), against="transpose_tile",
     ),
-    Kernel(
+    PageKernel(
         "transpose_padded", TRANSPOSE, "Transpose, by the tile's padding", "transpose", "transpose",
         SQUARES,
         (
@@ -249,28 +249,28 @@ KERNELS = (
             Variant("padded by 16", {"pad": 16}),
         ),
     ),
-    Kernel(
+    PageKernel(
         "transpose_swizzled", TRANSPOSE, "Transpose, a swizzled tile", "swizzled", "transpose",
         SQUARES, _one(_moved("swizzled")), against="transpose_tile",
     ),
-    Kernel(
+    PageKernel(
         "matmul_naive", PRODUCT, "Product, neighbours in neighbouring rows", "matmul_naive",
         "product", PRODUCTS, _one(_step("naive"), nt=16), note=FEWER_THREADS,
     ),
-    Kernel(
+    PageKernel(
         "matmul_coalesced", PRODUCT, "Product, coalesced", "matmul_coalesced", "product", PRODUCTS,
         _one(_step("coalesced"), nt=16), against="matmul_naive", note=FEWER_THREADS,
     ),
-    Kernel(
+    PageKernel(
         "matmul_shared", PRODUCT, "Product, tiles in shared memory", "matmul_shared", "product",
         PRODUCTS, _one(_step("shared tiles"), nt=16), against="matmul_coalesced",
         note=FEWER_THREADS,
     ),
-    Kernel(
+    PageKernel(
         "matmul_tiled", PRODUCT, "Product, tiles in registers", "matmul_tiled", "product", PRODUCTS,
         _one(_step("register tiles")), against="matmul_shared",
     ),
-    Kernel(
+    PageKernel(
         "matmul_tiles", PRODUCT, "Product, by elements of a thread", "matmul_tiled", "product",
         PRODUCTS,
         (
@@ -280,24 +280,24 @@ KERNELS = (
             Variant("16 × 8", {"rows": (1, 1, 8, 16), "columns": (1, 1, 16, 8)}),
         ),
     ),
-    Kernel(
+    PageKernel(
         "matmul_unrolled", OPERANDS, "Product, unrolled", "matmul_tiled", "product", PRODUCTS,
         _one(_step("unrolled"), unroll=True), against="matmul_tiled",
     ),
-    Kernel(
+    PageKernel(
         "matmul_vthread", OPERANDS, "Product, virtual threads", "matmul_vthread", "product",
         PRODUCTS, _one(_step("virtual threads")), against="matmul_unrolled",
     ),
-    Kernel(
+    PageKernel(
         "matmul_padded", OPERANDS, "Product, turned and padded", "matmul_vthread", "product",
         PRODUCTS, _one(_step("padded"), wide=True, align=4, depth=8), against="matmul_turned",
         note=SHALLOW.format(8),
     ),
-    Kernel(
+    PageKernel(
         "matmul_turned", OPERANDS, "Product, turned", "matmul_vthread", "product", PRODUCTS,
         _one(_step("turned, virtual threads"), wide=True), against="matmul_vthread",
     ),
-    Kernel(
+    PageKernel(
         "matmul_double", BEYOND, "Product, double buffering", "matmul_vthread", "product",
         PRODUCTS,
         _one(
@@ -305,19 +305,19 @@ KERNELS = (
         ),
         against="matmul_padded", note=SHALLOW.format(4),
     ),
-    Kernel(
+    PageKernel(
         "matmul_warps", BEYOND, "Product, tiles of warps", "matmul_warps", "product", PRODUCTS,
         _one(_step("warp tiles"), depth=4), against="matmul_double", note=SHALLOW.format(4),
     ),
-    Kernel(
+    PageKernel(
         "conv_default", "convolution/on_the_gpu", "Convolution, a row a block", "default_sch",
         "convolution", CONVOLUTIONS, _one(Recorded("conv/steps", "default", 64)),
     ),
-    Kernel(
+    PageKernel(
         "conv_tiling", "convolution/tiling", "Convolution, tiled", "tiling", "convolution",
         CONVOLUTIONS, _one(Recorded("conv/steps", "tiling", 64)), against="conv_default",
     ),
-    Kernel(
+    PageKernel(
         "conv_conflicts", "convolution/bank_conflicts", "Convolution, by how kernels are read",
         "conv_tiled", "convolution", CONVOLUTIONS,
         tuple(
@@ -333,7 +333,7 @@ KERNELS = (
             )
         ),
     ),
-    Kernel(
+    PageKernel(
         "conv_vthreads", "convolution/virtual_threads", "Convolution, by virtual threads across",
         "conv_tiled", "convolution", CONVOLUTIONS,
         tuple(
@@ -348,11 +348,11 @@ KERNELS = (
             for virtual in (1, 2, 4)
         ),
     ),
-    Kernel(
+    PageKernel(
         "conv_vthread", "convolution/split_sum", "Convolution, virtual threads", "vthread",
         "convolution", CONVOLUTIONS, _one(Recorded("conv/sweep", "virtual threads", 64)),
     ),
-    Kernel(
+    PageKernel(
         "conv_split", "convolution/split_sum", "Convolution, the sum split among groups",
         "conv_split", "convolution", CONVOLUTIONS,
         _one(Recorded("conv/steps", "split reduction", 64), parts=4, rows=2, channels=4, depth=1),
@@ -360,7 +360,7 @@ KERNELS = (
         note="4 groups of 64 threads with 4 × 2 sums a thread, not 8 groups with 8 × 4: WebGPU "
         "guarantees 256 threads and 16 KB of shared memory a block.",
     ),
-    Kernel(
+    PageKernel(
         "conv_groups", "convolution/all_sizes", "Convolution, by the groups that share a sum",
         "conv_split", "convolution", CONVOLUTIONS,
         tuple(
@@ -370,7 +370,7 @@ KERNELS = (
         note="Groups of 64 threads with 4 × 2 sums a thread: WebGPU guarantees 256 threads and "
         "16 KB of shared memory a block.",
     ),
-    Kernel(
+    PageKernel(
         "depthwise_strips", "convolution/depthwise", "Depthwise convolution, by what a thread has",
         "depthwise_strips", "depthwise", DEPTHWISE,
         tuple(
@@ -384,7 +384,7 @@ KERNELS = (
         ),
         note=FOUR,
     ),
-    Kernel(
+    PageKernel(
         "pool_strips", POOLING, "Max pooling, by the rows of a thread",
         "pool_strips", "pooling", POOLINGS,
         tuple(
@@ -393,7 +393,7 @@ KERNELS = (
         ),
         note=FOUR,
     ),
-    Kernel(
+    PageKernel(
         "batch_norm_pixels", POOLING, "Batch norm and ReLU, by the pixels of a thread",
         "batch_norm_pixels", "batch norm", PIXELS,
         tuple(
@@ -405,73 +405,73 @@ KERNELS = (
         ),
         note=FOUR,
     ),
-    Kernel(
+    PageKernel(
         "depthwise_rows", OPERATORS, "Depthwise convolution, channels first, by a thread's rows",
         "depthwise_rows", "depthwise, channels first", IMAGES,
         BY_ROWS,
     ),
-    Kernel(
+    PageKernel(
         "pool_rows", OPERATORS, "Max pooling, channels first, by the rows of a thread",
         "pool_rows", "pooling, channels first", IMAGES,
         BY_ROWS,
     ),
-    Kernel(
+    PageKernel(
         "batch_norm_flat", OPERATORS, "Batch norm, channels first, an element a thread",
         "batch_norm_flat", "batch norm, channels first", NORMS, _one(nt=256),
         note="Blocks of 256 threads, not 1,024: WebGPU guarantees 256.",
     ),
-    Kernel(
+    PageKernel(
         "sum_a_thread", SUMS, "Sums of rows, a thread for each", "sum_a_thread", "row sum", ROWS,
         _one(_rows("sums", "a thread a row"), dtype="float32"), note=f"{SINGLE}.",
     ),
-    Kernel(
+    PageKernel(
         "sum_a_block", SUMS, "Sums of rows, a block for each", "sum_a_block", "row sum", ROWS,
         _one(_rows("sums", "a block a row"), dtype="float32"), against="sum_a_thread",
         note=f"{SINGLE}. {TREE}",
     ),
-    Kernel(
+    PageKernel(
         "sum_wide", SUMS, "Sums of rows, 16 bytes at a time", "sum_wide", "row sum", ROWS,
         _one(_rows("sums", "16 bytes"), dtype="float32", width=4), against="sum_a_block",
         note=f"{FOUR} {TREE}",
     ),
-    Kernel(
+    PageKernel(
         "softmax_passes", SOFTMAX, "Softmax, three passes", "softmax_passes", "softmax", ROWS,
         _one(_rows("softmax", "three passes"), dtype="float32", nt=64, width=4),
         note=f"{FOUR} {TREE}",
     ),
-    Kernel(
+    PageKernel(
         "softmax_online", SOFTMAX, "Softmax, two passes", "softmax_online", "softmax", ROWS,
         _one(_rows("softmax", "two passes"), dtype="float32", nt=64, width=4),
         against="softmax_passes", note=f"{FOUR} {TREE}",
     ),
-    Kernel(
+    PageKernel(
         "softmax_held", SOFTMAX, "Softmax, kept in registers", "softmax_held", "softmax", ROWS,
         _one(_rows("softmax", "in registers"), dtype="float32", nt=64, width=4),
         against="softmax_online", note=f"{FOUR} {TREE}",
     ),
-    Kernel(
+    PageKernel(
         "layer_norm_passes", SOFTMAX, "Layer norm, three passes", "layer_norm_passes",
         "layer norm", ROWS,
         _one(_rows("layer_norm", "three passes"), dtype="float32", nt=64, width=4),
         note=f"{FOUR} {TREE}",
     ),
-    Kernel(
+    PageKernel(
         "layer_norm_welford", SOFTMAX, "Layer norm, two passes", "layer_norm_welford",
         "layer norm", ROWS,
         _one(_rows("layer_norm", "two passes"), dtype="float32", nt=64, width=4),
         against="layer_norm_passes", note=f"{FOUR} {TREE}",
     ),
-    Kernel(
+    PageKernel(
         "layer_norm_held", SOFTMAX, "Layer norm, kept in registers", "layer_norm_held",
         "layer norm", ROWS,
         _one(_rows("layer_norm", "in registers"), dtype="float32", nt=64, width=4),
         against="layer_norm_welford", note=f"{FOUR} {TREE}",
     ),
-    Kernel(
+    PageKernel(
         "hwcn_blocks", "batched/hwcn", "Convolution of a batch, the tutorial's", "hwcn_blocks",
         "batch", BATCHES, _one(Recorded("batched/hwcn", "tutorial", 256)),
     ),
-    Kernel(
+    PageKernel(
         "hwcn_tiled", "batched/hwcn", "Convolution of a batch, 128 × 128 a block", "hwcn_tiled",
         "batch", TILED_BATCHES,
         (

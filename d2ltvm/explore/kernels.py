@@ -13,7 +13,7 @@ from d2ltvm import schedules
 from d2ltvm.bench.records import Record, load_record
 from d2ltvm.compiler import cache
 from d2ltvm.compiler.webgpu import Shader, wgsl
-from d2ltvm.explore.catalog import BY_NAME, KERNELS, Kernel, Recorded, Variant
+from d2ltvm.explore.catalog import BY_NAME, KERNELS, PageKernel, Recorded, Variant
 from d2ltvm.explore.definition import definition, plain
 from d2ltvm.explore.operations import OPERATIONS, Operation, Size
 from d2ltvm.system import files
@@ -24,7 +24,7 @@ OWN = ("catalog", "definition", "kernels", "operations")
 SOURCES = ("compute/*.py", "compiler/*.py", "schedules/*.py", *(f"explore/{n}.py" for n in OWN))
 
 
-def kernel(name: str) -> Kernel:
+def kernel(name: str) -> PageKernel:
     """A kernel of the catalog.
 
     Raises:
@@ -35,7 +35,7 @@ def kernel(name: str) -> Kernel:
     return BY_NAME[name]
 
 
-def scheduled(of: Kernel, size: Size, variant: Variant) -> Any:
+def scheduled(of: PageKernel, size: Size, variant: Variant) -> Any:
     """The kernel's schedule, by the package's own function.
 
     >>> tiled = kernel("matmul_tiled")
@@ -120,7 +120,7 @@ def _json(told: dict[str, Any]) -> str:
     return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
 
 
-def _at_size(of: Kernel, size: Size) -> dict[str, Any]:
+def _at_size(of: PageKernel, size: Size) -> dict[str, Any]:
     """The variants of a kernel at one size. Those that compute the same share a reference."""
     operation, told, references = OPERATIONS[of.computes], [], []
     for variant in of.variants:
@@ -158,7 +158,7 @@ def _reference(operation: Operation, named: dict[str, Any]) -> dict[str, Any]:
     return {**told, "magnitudes": of_them}
 
 
-def _adapted(of: Kernel) -> list[str]:
+def _adapted(of: PageKernel) -> list[str]:
     """What WGSL made different in any variant, as sentences."""
     found = [
         what
@@ -168,14 +168,14 @@ def _adapted(of: Kernel) -> list[str]:
     return [f"{what[0].upper()}{what[1:]}." for what in dict.fromkeys(found)]
 
 
-def _against(of: Kernel) -> dict[str, Any] | None:
+def _against(of: PageKernel) -> dict[str, Any] | None:
     if not of.against:
         return None
     other = BY_NAME[of.against]
     return _recorded(OPERATIONS[other.computes], other.variants[0])
 
 
-def _size_label(operation: Operation, of: Kernel, size: Size) -> str:
+def _size_label(operation: Operation, of: PageKernel, size: Size) -> str:
     return operation.label.format(**operation.named(size, of.variants[0].options))
 
 

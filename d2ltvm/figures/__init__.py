@@ -9,7 +9,7 @@ read, `machine` the levels of a launch, timelines and steps, `roles` who waits f
 came of what. Colours, markers and `STYLE`, a Matplotlib style sheet, are in `style`.
 """
 
-from d2ltvm.figures.curves import bars, plot, plot_gflops, plot_record, roofline
+from d2ltvm.figures.curves import bars, plot, plot_gflops, plot_record, provenance, roofline
 from d2ltvm.figures.drawings import (
     draw_chain,
     draw_kinds,
@@ -61,5 +61,6 @@ __all__ = [
     "plot",
     "plot_gflops",
     "plot_record",
+    "provenance",
     "roofline",
 ]

@@ -1,7 +1,7 @@
 """Curves, bars and the roofline."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,10 +14,9 @@ from d2ltvm.figures import style, ticks
 from d2ltvm.figures.ticks import Array, Curve, Pair
 
 _CROSSES: Any = {"linestyle": (0, (1, 2)), "linewidth": 1, "marker": "x", "markersize": 7}
-_BROKEN: Any = {"linestyle": (0, (4, 3)), "linewidth": 1}
 
 
-class Recorded(Protocol):
+class RecordLike(Protocol):
     """What `plot_record` draws: a `d2ltvm.bench.Record`."""
 
     unit: str
@@ -102,8 +101,7 @@ def plot(
                 colour = style.COLOURS[k % len(style.COLOURS)]
                 axes.fill_between(x, low, high, color=colour, alpha=0.2, lw=0)
         for k, x, y in behind:
-            colour = style.COLOURS[k % len(style.COLOURS)]
-            axes.plot(x, y, color=colour, zorder=1, **(_CROSSES if named else _BROKEN))
+            axes.plot(x, y, **{**style.behind(k), **(_CROSSES if named else {})})
         if named:
             axes.plot([], [], color="#555555", label=named, **_CROSSES)
         for value, label in ceilings:
@@ -140,51 +138,81 @@ def plot_gflops(
 
 
 def plot_record(
-    record: Recorded,
+    record: RecordLike,
     legends: Iterable[str] | None = None,
-    x: Sequence[Any] | Array | None = None,
+    x: Sequence[Any] | Array | Callable[[Array], Any] | None = None,
     xlabel: str | None = None,
     **options: Any,
 ) -> None:
     """Draw a record: its series with their spread, its unit, and its provenance at the foot.
 
-    Records of the same measurement on other devices are drawn behind it, thin and broken. That is
-    not done where `x` is given, which belongs to one device.
+    Records of the same measurement on other devices are drawn behind it, thin and broken. Give `x`
+    as a function, and the x values of each record are converted by it. Given as a sequence, `x`
+    holds for those records alone that have the same x values as this one; others are left out.
 
-    >>> d2ltvm.plot_record(d2ltvm.load_record("vector_add/bandwidth"), xscale="log")
+    >>> sizes = d2ltvm.load_record("vector_add/bandwidth")
+    >>> d2ltvm.plot_record(sizes, x=lambda n: 12 * n / 2**20, xlabel="moved (MiB)", xscale="log")
 
     Args:
         record: a `Record`.
         legends: the series to draw, in this order; all of them by default.
-        x: other x values than the record's own, such as the same sizes in MB.
+        x: other x values than the record's own, such as the same sizes in MB: a function of the
+            record's values (an array), or the values themselves.
         xlabel: another label for them.
         options: anything else that `plot` takes.
 
     Raises:
         TypeError: `record` is something else, such as its name.
+        ValueError: as `plot` does: `x` has more or fewer values than the record, for example.
     """
     if not hasattr(record, "series"):
         raise TypeError(f"record is {shown(record)}; expected what d2ltvm.load_record returns")
+
+    def along(one: RecordLike) -> Any:
+        """A record's values on the x axis."""
+        if x is None:
+            return one.values
+        return x(one.values) if callable(x) else x
+
     names = list(legends or record.series)
-    others = record.elsewhere if x is None else {}
+    others = [
+        other
+        for other in record.elsewhere.values()
+        if any(name in other.series for name in names)
+        and (x is None or callable(x) or np.array_equal(other.values, record.values))
+    ]
     behind = [
-        (k, other.values, other[name])
-        for other in others.values()
+        (k, along(other), other[name])
+        for other in others
         for k, name in enumerate(names)
         if name in other.series
     ]
-    note = "\n".join([record.caption, *(f"broken: {other.caption}" for other in others.values())])
     plot(
-        record.values if x is None else x,
+        along(record),
         [record[name] for name in names],
         xlabel or record.label,
         options.pop("ylabel", record.unit),
         names,
         spread=[record.spread.get(name) for name in names],
-        note=note,
+        note=provenance(record, others),
         behind=behind,
         **options,
     )
+
+
+def provenance(record: RecordLike, others: Iterable[RecordLike] | None = None) -> str:
+    """Where a drawn record comes from, and those of other devices that are drawn behind it.
+
+    >>> provenance(d2ltvm.load_record("latency/copy_sizes")).splitlines()[1]
+    'broken: NVIDIA H100 80GB HBM3, driver ...; recorded ...'
+
+    Args:
+        record: a `Record`.
+        others: those of other devices; by default all that there are of the same measurement.
+    """
+    if others is None:
+        others = record.elsewhere.values()
+    return "\n".join([record.caption, *(f"broken: {other.caption}" for other in others)])
 
 
 def bars(

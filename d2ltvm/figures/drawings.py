@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 Grid = list[list[Any]]  # row by row the owner of each square; None for nobody
 
 
-class Request(Protocol):
+class RequestLike(Protocol):
     """What `draw_requests` draws: a `d2ltvm.analysis.requests.Request`."""
 
     @property
@@ -71,7 +71,7 @@ def draw_threads(
 
 
 def draw_requests(
-    requests: Mapping[str, Request],
+    requests: Mapping[str, RequestLike],
     rows: int = 32,
     note: str | None = None,
     banks: bool = False,
@@ -135,7 +135,7 @@ def draw_requests(
             axes.set_title(f"{title}: {cost}{cut}", loc="left", fontsize=11)
 
 
-def _bank_numbers(axes: Axes, y: int, request: Request) -> None:
+def _bank_numbers(axes: Axes, y: int, request: RequestLike) -> None:
     """Below the squares the number of every fourth bank; who asks for a single word."""
     grey: dict[str, Any] = {"va": "top", "fontsize": 8, "color": "#555555"}
     axes.text(0, y + 0.15, "bank 0", ha="left", **grey)
@@ -148,7 +148,9 @@ def _bank_numbers(axes: Axes, y: int, request: Request) -> None:
         axes.text(x + 1.2, 0.5, lanes, va="center", fontsize=8, color="#555555")
 
 
-def _shades(request: Request, shared: bool, alike: bool) -> Callable[[int, int, int], int | None]:
+def _shades(
+    request: RequestLike, shared: bool, alike: bool
+) -> Callable[[int, int, int], int | None]:
     """The shade of a word: its wavefront's in shared memory, else that of eight lanes."""
     if not shared:
         return lambda _y, _x, lane: 0 if alike else lane // 8
@@ -316,7 +318,7 @@ def _first(owner: Any) -> Any:
     return owner[0] if isinstance(owner, tuple) else owner
 
 
-def _words(title: str, request: Request) -> Grid:
+def _words(title: str, request: RequestLike) -> Grid:
     """Lanes by row of 32 words and word in it; None where nobody asks."""
     if not request.first:
         raise ValueError(f"requests[{title!r}] has no lane that asks; expected one or more")

@@ -14,7 +14,7 @@ Arrow = tuple[str, float, str, float, str]  # from row, when, to row, when, word
 Spans = Sequence[tuple[float, float, str]]  # start, end, what: a name of draw_timeline's `colours`
 
 
-class Chip(Protocol):
+class ChipLike(Protocol):
     """What `draw_machine` and `draw_memory` draw: a `d2ltvm.system.chips.Chip`."""
 
     @property
@@ -43,13 +43,13 @@ class Chip(Protocol):
     def bandwidth_tb_s(self) -> float: ...
 
 
-def draw_machine(chip: Chip, note: str | None = None) -> None:
+def draw_machine(chip: ChipLike, note: str | None = None) -> None:
     """Draw the levels of a launch at the left, and at the right where each of them runs.
 
     >>> d2ltvm.figures.draw_machine(d2ltvm.chip("H200"))
 
     Args:
-        chip: a `Chip`.
+        chip: a `ChipLike`.
         note: a line below the figure.
     """
     rows = (
@@ -108,14 +108,14 @@ def _cell(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
 
 
 def draw_memory(
-    chip: Chip, ways: Mapping[str, tuple[str, str]] | None = None, note: str | None = None
+    chip: ChipLike, ways: Mapping[str, tuple[str, str]] | None = None, note: str | None = None
 ) -> None:
     """Draw the memories of a GPU one below the other: their sizes, and the ways between them.
 
     >>> d2ltvm.figures.draw_memory(d2ltvm.chip("H200"), {"device memory": ("4.26 TB/s", "334 ns")})
 
     Args:
-        chip: a `Chip`.
+        chip: a `ChipLike`.
         ways: (bandwidth, latency) as text, by the memory that a way leads to: 'registers',
             'L1 and shared memory', 'L2 cache', 'device memory'. A bandwidth that is not given is
             the data sheet's, where it has one.

@@ -84,6 +84,16 @@ def line(k: int) -> dict[str, Any]:
     }
 
 
+def behind(k: int) -> dict[str, Any]:
+    """How curve k of another device is drawn: thin and broken, in the colour of its own curve k."""
+    return {
+        "color": COLOURS[k % len(COLOURS)],
+        "linestyle": (0, (4, 3)),
+        "linewidth": 1,
+        "zorder": 1,
+    }
+
+
 def tint(k: int) -> tuple[float, ...]:
     """A pale shade: its lightness alternates, so that neighbours differ in grey too."""
     mix = (0.35, 0.62, 0.2)[k % 3]

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from tvm.script import tirx as T
 
-from d2ltvm.hopper.any_mainloop import hand_back
+from d2ltvm.hopper.any_mainloop import consumer_release
 from d2ltvm.hopper.float32 import power_of_two
+from d2ltvm.hopper.tiles import ALONG_ROWS, AS_IT_IS
 from d2ltvm.layouts.warpgroups import TF32
 
 # Registers of a thread: the producer gives up what two consumers with sums kept twice need.
@@ -142,7 +143,7 @@ def multiply_split(acc, matrices, stage, plan):
             *[acc[j] for j in range(plan.columns // 2)],
             matrices[0] + T.Cast("uint64", x * (plan.rows * plan.depth // 8) + i % 4 * 2),
             matrices[1] + T.Cast("uint64", w * (plan.columns * plan.depth // 8) + i % 4 * 2),
-            T.ptx.pred(i > 0), 1, 1, 0, 0,
+            T.ptx.pred(i > 0), AS_IT_IS, AS_IT_IS, ALONG_ROWS, ALONG_ROWS,
         )  # fmt: skip
     T.ptx.wgmma.commit_group.sync.aligned()
 
@@ -184,5 +185,5 @@ def split_rounds(
                 consumer, thread, plan,
             )  # fmt: skip
         T.ptx.wgmma.wait_group.sync.aligned(0)
-        hand_back(ring, thread, last, rank, plan)
+        consumer_release(ring, thread, last, rank, plan)
         collect_split(total, acc, back, scales, r % 3, consumer, thread, plan)

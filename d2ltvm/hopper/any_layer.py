@@ -1,9 +1,10 @@
 """What it takes to run a convolution or a product of any sizes: a kernel, and copies for some.
 
 TMA reads rows that begin at multiples of 16 bytes. Channels that are no multiple of 8 are copied
-first, with zeros behind them. Images of up to four channels are copied with zeros left and right,
-and read by windows; or the pixels under each row of a kernel are laid side by side, which makes
-more channels of them. Where several ways are open to a layer, the model of `any_model` chooses.
+first, with zeros behind them. Images of up to four channels are read by `rows` as they are, where
+it can; else they are copied with zeros left and right, and read by windows; or the pixels under
+each row of a kernel are laid side by side, which makes more channels of them. Where several ways
+are open to a layer, the model of `any_model` chooses.
 """
 
 import dataclasses
@@ -28,8 +29,9 @@ from d2ltvm.hopper.implicit import conv_nhwc
 from d2ltvm.hopper.padding import padded, unfolded
 from d2ltvm.hopper.planner import CHOSEN_BY_YOU, best, plan_any
 from d2ltvm.hopper.planning import ConvPlan, check_sms
+from d2ltvm.hopper.rows import RowsPlan, conv_rows, rows_plans, rows_weights
 
-WAYS = ("whole", "padded", "windows", "beside", "boxes")
+WAYS = ("whole", "padded", "windows", "beside", "boxes", "rows")
 FEW = 16  # channels, up to which pixels may lie side by side
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -47,11 +49,11 @@ class Layer:
         conv: what is computed.
         plan: of the kernel.
         way: 'whole', images as they are; 'padded', with more channels; 'windows' and 'beside', see
-            `any_plan`; or 'boxes', by `hopper.conv_nhwc`.
+            `any_plan`; 'boxes', by `hopper.conv_nhwc`; or 'rows', by `hopper.rows`.
     """
 
     conv: Conv
-    plan: Plan | ConvPlan
+    plan: Plan | ConvPlan | RowsPlan
     way: str = "whole"
 
     @property
@@ -62,7 +64,7 @@ class Layer:
     @property
     def images(self) -> Shape:
         """The shape of what the kernel takes for images."""
-        return self.given if isinstance(self.plan, ConvPlan) else self.plan.images
+        return self.plan.images if isinstance(self.plan, Plan) else self.given
 
     @property
     def weights_shape(self) -> Shape:
@@ -99,6 +101,8 @@ class Layer:
     @property
     def seconds(self) -> float:
         """That it takes, by the model."""
+        if isinstance(self.plan, RowsPlan):
+            return self.plan.seconds
         if isinstance(self.plan, ConvPlan):
             return estimate_boxed(self.plan)
         if not self.copies:
@@ -108,7 +112,9 @@ class Layer:
         return estimate(self.plan, of) + moved / (COPY * of.memory) + of.launch_seconds
 
     def kernel(self) -> Any:
-        """The PrimFunc: see `conv_any`, or `conv_nhwc`."""
+        """The PrimFunc: see `conv_any`, `conv_nhwc` or `conv_rows`."""
+        if isinstance(self.plan, RowsPlan):
+            return conv_rows(self.plan)
         if isinstance(self.plan, ConvPlan):
             c = self.conv
             return conv_nhwc(
@@ -131,6 +137,8 @@ class Layer:
         rounded, since TensorCores would cut them off.
         """
         c = self.conv
+        if isinstance(self.plan, RowsPlan):
+            return rows_weights(self.plan, w)
         if self.way in ("windows", "beside"):
             win = self.plan.windows if isinstance(self.plan, Plan) else None
             rows = np.zeros(
@@ -160,6 +168,9 @@ def to_text(layer: Layer) -> str:
     """A layer's way and plan, from which `from_text` makes it again."""
     if isinstance(layer.plan, ConvPlan):
         return json.dumps({"way": layer.way, "sms": layer.plan.sms})
+    if isinstance(layer.plan, RowsPlan):
+        cut = {f.name: getattr(layer.plan, f.name) for f in dataclasses.fields(RowsPlan)[1:]}
+        return json.dumps({"way": layer.way, **cut})
     left_out = ("conv", "windows")
     fields = {f.name: getattr(layer.plan, f.name) for f in dataclasses.fields(Plan)}
     kept = {name: value for name, value in fields.items() if name not in left_out}
@@ -180,6 +191,8 @@ def from_text(conv: Conv, text: str) -> Layer:
         if plan is None:
             raise ValueError(f"conv is {conv}; expected one for boxes")
         return Layer(conv, plan, way)
+    if way == "rows":
+        return Layer(conv, RowsPlan(conv, **fields), way)
     fields["bricks"] = tuple(fields["bricks"]) if fields["bricks"] else None
     win = windows(conv) if way == "windows" else None
     inner = win.unfolded if win else beside(conv) if way == "beside" else wider(conv)
@@ -222,16 +235,26 @@ def tuned_layer(
         sms: blocks that run at once.
         options: of `Plan`, that say what else is computed, as for `fastest.fastest_known`.
     """
-    entry = tuned.kept(conv, transposed, device)
-    if entry is None:
-        return None
+    record = tuned.kept(conv, transposed, device)
+    return layer_of(record, conv, sms, transposed, **options) if record else None
+
+
+def layer_of(
+    record: tuned.TuningRecord, conv: Conv, sms: int, transposed: bool = True, **options: Any
+) -> Layer | None:
+    """The layer that was kept, or None where it cannot be run; arguments as for `tuned_layer`."""
     # What is on a disk may be of any kind: what cannot be run is as good as nothing.
     try:
-        layer = from_text(conv, entry.layer)
+        layer = from_text(conv, record.layer)
         if layer.way not in WAYS or layer.plan.sms != sms:
             return None
         if isinstance(layer.plan, ConvPlan):
             return None if options else layer
+        if isinstance(layer.plan, RowsPlan):
+            asked_of_rows = computed_by_rows(options)
+            if asked_of_rows is None or not layer.plan.fits:
+                return None
+            return replace(layer, plan=replace(layer.plan, **asked_of_rows))
         check(layer.plan)
         asked: dict[str, Any] = {
             f.name: f.default for f in dataclasses.fields(Plan) if f.name in CHOSEN_BY_YOU
@@ -242,6 +265,28 @@ def tuned_layer(
         return replace(layer, plan=plan) if plan.stages >= 2 and fits(plan) else None
     except Exception:
         return None
+
+
+def computed_by_rows(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What `RowsPlan` calls the options of a `Plan`; None where it has no such thing.
+
+    >>> computed_by_rows({"bias": True, "relu": True})
+    {'bias': True, 'activation': 'relu'}
+    >>> computed_by_rows({"residual": True}) is None
+    True
+    """
+    asked = {name for name, value in options.items() if value not in (False, "float16")}
+    asked -= {"transposed"}  # which only a product has
+    if not asked <= {"bias", "relu", "relu6"} or {"relu", "relu6"} <= asked:
+        return None
+    activation = next((name for name in ("relu", "relu6") if name in asked), "")
+    return {"bias": "bias" in asked, "activation": activation}
+
+
+def known_layers(conv: Conv, sms: int, **options: Any) -> tuple[Layer | None, Layer | None]:
+    """What `tuned_layer` finds, and the layer of the plan that `fastest.fastest_known` does."""
+    fastest = fastest_known(conv, sms, **options)
+    return tuned_layer(conv, sms, **options), Layer(conv, fastest) if fastest else None
 
 
 COPY = 0.5  # of the bytes a second that memory moves
@@ -265,7 +310,7 @@ def ways(
         conv, transposed, sms, options: as for `any_layer`.
         many: plans of each kind.
         choose: which ones: `planner.best`, by the model, or `many_plans.varied`.
-        known: whether to ask `tuned_layer` and `fastest.fastest_known`, too.
+        known: whether to ask `known_layers`, too.
     """
     sms = check_sms(sms)
     if not transposed:
@@ -285,13 +330,14 @@ def ways(
         found += [Layer(conv, plan, "windows") for plan in overlapping]
     if not options and (boxes := boxed(conv, sms)):
         found.append(Layer(conv, boxes, "boxes"))
+    if (computed := computed_by_rows(options)) is not None:
+        found += [Layer(conv, plan, "rows") for plan in rows_plans(conv, sms, many, **computed)]
     unknown = not boxes_are_known(conv)  # then boxes come last
     found.sort(key=lambda layer: (unknown and layer.way == "boxes", layer.seconds))
     known = known and numbers == "float16"  # others were not measured
     if not known:
         return found
-    fastest = fastest_known(conv, sms, **options)
-    first = (tuned_layer(conv, sms, **options), fastest and Layer(conv, fastest))
+    first = known_layers(conv, sms, **options)
     return list(dict.fromkeys(layer for layer in (*first, *found) if layer))
 
 
@@ -332,7 +378,7 @@ def any_layer(
         raise ValueError(f"way is {way!r}; expected one of {ways_}")
     if options == computed:
         return layer
-    if isinstance(layer.plan, ConvPlan):
+    if not isinstance(layer.plan, Plan):
         raise ValueError(f"way is {layer.way!r}; expected another one with {options}")
     fixed = {"windows": layer.plan.windows, "transposed": layer.plan.transposed}
     fixed |= needed_by(layer.numbers)

@@ -6,11 +6,22 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import ComposeLayout, S, TileLayout
 
+from d2ltvm.hopper.tiles import (
+    ALONG_ROWS,
+    AS_IT_IS,
+    DOWN_COLUMNS,
+    EIGHT_ROWS,
+    NEXT_COLUMNS,
+    SWIZZLE_128B,
+    SWIZZLES,
+    UNIT,
+    UNUSED,
+)
+
 
 def tile_of(pool: Any, shape: tuple[int, ...], dtype: str = "float16") -> Any:
     """A tile in shared memory in rows of 32, 64 or 128 bytes, swizzled as TMA does."""
-    length = {16: 1, 32: 2, 64: 3}[shape[-1]]
-    layout = ComposeLayout(3, length, 3, TileLayout(S[tuple(shape)]))
+    layout = ComposeLayout(3, SWIZZLES[shape[-1]], 3, TileLayout(S[tuple(shape)]))
     return pool.alloc(shape, dtype, align=1024, layout=layout)
 
 
@@ -38,8 +49,17 @@ def share(tile, box, barrier, mask, many, plan):
 @T.inline
 def descriptor_of(descriptor, pointer, depth):
     """Write the descriptor of a matrix in swizzled rows of `depth` float16."""
+    eight_rows = T.meta_var(8 * depth * 2 // UNIT)
     T.cuda.wgmma.encode_matrix_descriptor(
-        T.address_of(descriptor), pointer, 1, depth, {16: 1, 32: 2, 64: 3}[depth]
+        T.address_of(descriptor), pointer, UNUSED, eight_rows, SWIZZLES[depth]
+    )
+
+
+@T.inline
+def descriptor_down(descriptor, pointer):
+    """Write the descriptor of a matrix down whose columns the sum runs, 64 of them side by side."""
+    T.cuda.wgmma.encode_matrix_descriptor(
+        T.address_of(descriptor), pointer, NEXT_COLUMNS, EIGHT_ROWS, SWIZZLE_128B
     )
 
 
@@ -50,15 +70,11 @@ def descriptors_of(matrices, sA, sB, consumer, plan):
         descriptor_of(matrices[0], sA.ptr_to([0, consumer * plan.own, 0]), plan.depth)
         descriptor_of(matrices[1], sB.ptr_to([0, 0, 0]), plan.depth)
     elif plan.swapped:
-        T.cuda.wgmma.encode_matrix_descriptor(
-            T.address_of(matrices[0]), sA.ptr_to([0, consumer * plan.own // 64, 0, 0]), 512, 64, 3
-        )
+        descriptor_down(matrices[0], sA.ptr_to([0, consumer * plan.own // 64, 0, 0]))
         descriptor_of(matrices[1], sB.ptr_to([0, 0, 0]), plan.depth)
     else:
         descriptor_of(matrices[0], sA.ptr_to([0, consumer * plan.own, 0]), plan.depth)
-        T.cuda.wgmma.encode_matrix_descriptor(
-            T.address_of(matrices[1]), sB.ptr_to([0, 0, 0, 0]), 512, 64, 3
-        )
+        descriptor_down(matrices[1], sB.ptr_to([0, 0, 0, 0]))
 
 
 @T.meta_class
@@ -118,7 +134,7 @@ def locate(work, item, rank, plan):
 
 
 @T.inline
-def hand_back(ring, thread, stage, rank, plan):
+def consumer_release(ring, thread, stage, rank, plan):
     """Tell the producers that write there, of blocks below or beside this one: a slot is free."""
     if plan.team > 1:
         if thread % 128 < plan.cluster + plan.abreast - 1:
@@ -143,14 +159,14 @@ def release_slot(ring, thread, last, r, rank, plan):
     """Wait for all products but those just begun; release the slot before."""
     T.ptx.wgmma.wait_group.sync.aligned(1)
     if r > 0:
-        hand_back(ring, thread, last, rank, plan)
+        consumer_release(ring, thread, last, rank, plan)
 
 
 @T.inline
 def release_last_slot(ring, thread, last, rank, plan):
     """Wait for the last products, and release their slot."""
     T.ptx.wgmma.wait_group.sync.aligned(0)
-    hand_back(ring, thread, last, rank, plan)
+    consumer_release(ring, thread, last, rank, plan)
 
 
 @T.inline
@@ -171,9 +187,13 @@ def multiply_any(acc, matrices, stage, r, plan):
     row has channels out.
     """
     turned = T.meta_var(
-        [int(plan.swapped and not plan.transposed), int(not plan.swapped and not plan.transposed)]
-        if plan.numbers == "float16"
-        else []
+        []
+        if plan.numbers != "float16"
+        else [ALONG_ROWS, ALONG_ROWS]
+        if plan.transposed
+        else [DOWN_COLUMNS, ALONG_ROWS]
+        if plan.swapped
+        else [ALONG_ROWS, DOWN_COLUMNS]
     )
     kind = T.meta_var("k16.f32.f16.f16" if plan.numbers == "float16" else "k8.f32.tf32.tf32")
     T.ptx.wgmma.fence.sync.aligned()
@@ -192,6 +212,6 @@ def multiply_any(acc, matrices, stage, r, plan):
                     stage * (plan.columns * plan.depth // 8)
                     + i * (2 if plan.swapped or plan.transposed else 128),
                 ),
-                T.ptx.pred(r + i > 0), 1, 1, *turned,
+                T.ptx.pred(r + i > 0), AS_IT_IS, AS_IT_IS, *turned,
             )  # fmt: skip
     T.ptx.wgmma.commit_group.sync.aligned()

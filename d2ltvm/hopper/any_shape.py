@@ -49,6 +49,7 @@ ENCODE_TILED = "runtime.cuTensorMapEncodeTiled"
 IM2COL = "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
 
 
+# Used in hopper/any_shape.
 def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **options: Any) -> Any:
     """A kernel for any convolution in NHWC, of float16, or of `plan.numbers`, with float32 sums.
 

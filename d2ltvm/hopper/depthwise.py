@@ -15,6 +15,7 @@ from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
 from d2ltvm.layouts import Pair
 
 
+# Used in network/on_hopper.
 def depthwise_fused(
     images: tuple[int, int, int, int],
     kernel: Pair,

@@ -11,26 +11,18 @@ from collections.abc import Callable
 from typing import Any, ParamSpec
 
 from tvm.backend.cuda.lang.pipeline import MBarrier, TMABar
-from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
+from tvm.backend.cuda.tile_primitive.tma_utils import mma_shared_layout
 from tvm.script import tirx as T
 
 from d2ltvm.errors import is_integer, shown
 from d2ltvm.hopper.planning import MOST
-from d2ltvm.hopper.tiles import tma_load
+from d2ltvm.hopper.tiles import ALONG_ROWS, AS_IT_IS, SWIZZLES, UNIT, UNUSED, tma_load
 
 P = ParamSpec("P")
 
 THREADS = 128  # of a block: a warpgroup
 BOX = (8, 16)  # rows and columns of a tile: a float32 for each thread
 ROWS, DEPTH = 64, 16  # of A, in one wgmma of float16
-UNIT = 16  # bytes, in which a descriptor counts. Source: PTX ISA, "Matrix Descriptor Format"
-UNUSED = 1  # leading offset of swizzled rows along which the sum runs. Source: as above
-SWIZZLES = {  # by the float16 of a row, which are 32, 64 or 128 bytes
-    16: SwizzleMode.SWIZZLE_32B_ATOM.value,
-    32: SwizzleMode.SWIZZLE_64B_ATOM.value,
-    64: SwizzleMode.SWIZZLE_128B_ATOM.value,
-}
-AS_IT_IS, ALONG_ROWS = 1, 0  # of A and B in wgmma: their sign; the sum runs along their rows
 
 # What arguments may be: at least, at most, and a multiple of; others are 1 to MOST.
 LIMITS = {

@@ -28,7 +28,14 @@ from d2ltvm.hopper.planning import (
     plan_conv,
     with_plain_arguments,
 )
-from d2ltvm.hopper.tiles import encode_descriptor, shared_tile, tma_load, tma_store
+from d2ltvm.hopper.tiles import (
+    ALONG_ROWS,
+    AS_IT_IS,
+    encode_descriptor,
+    shared_tile,
+    tma_load,
+    tma_store,
+)
 
 LARGEST = 2.0**15  # float16 ends at 65504
 
@@ -275,7 +282,7 @@ def multiply_pieces(acc, matrices, stage, columns, h, since=0):
             *[acc[h * (columns // 4) + j] for j in range(columns // 4)],
             matrices[0] + T.Cast("uint64", x * (ROWS * 8) + i % 4 * 2),
             matrices[1] + T.Cast("uint64", (w * 2 + h) * (columns * 4) + i % 4 * 2),
-            T.ptx.pred(since + i > 0), 1, 1, 0, 0,
+            T.ptx.pred(since + i > 0), AS_IT_IS, AS_IT_IS, ALONG_ROWS, ALONG_ROWS,
         )  # fmt: skip
     T.ptx.wgmma.commit_group.sync.aligned()
 

@@ -29,6 +29,7 @@ def add_bias(acc, B, channel, thread, columns, oc, relu):
                     acc[j] = T.max(acc[j], T.float32(0))
 
 
+# Used in network/on_hopper.
 def conv_nhwc_fused(conv: Conv, relu: bool = True, sms: int | None = None) -> Any:
     """A kernel for a convolution in NHWC with a bias, and a ReLU behind that.
 

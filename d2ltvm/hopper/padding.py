@@ -13,6 +13,7 @@ from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
 Shape = tuple[int, ...]
 
 
+# Used in hopper/which_plan.
 def padded(given: Shape, wanted: Shape, before: Shape | None = None, dtype: str = "float16") -> Any:
     """A kernel that copies a tensor into another one, with zeros where it is larger.
 
@@ -52,6 +53,7 @@ def padded(given: Shape, wanted: Shape, before: Shape | None = None, dtype: str 
     return _stored_at_once(given, wanted, 4, copy, dtype)
 
 
+# Used in hopper/which_plan.
 def unfolded(conv: Conv, dtype: str = "float16") -> Any:
     """A kernel that lays the pixels under each row of a convolution's kernels side by side.
 

@@ -182,8 +182,8 @@ def tile_columns(boxes: int, oc: int, sms: int) -> int:
 
     Half as many columns take more than half as long, as `cost` says.
     """
-    # Rounded: 131.6 for 128 by hopper/early, launched after all; for 64 a little above its 74.1 and
-    # the 76.3 of 32 images in hopper/batches.
+    # Rounded: 131.5 for 128 by hopper/early, launched after all; for 64 a little above its 74.9 and
+    # the 76.3 of 32 images in hopper/batches, but below the 102.4 of hopper/columns.
     cost = {256: 256, 128: 132, 64: 80}
 
     def time(columns: int) -> int:

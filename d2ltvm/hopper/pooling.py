@@ -19,6 +19,7 @@ PAIRS = WIDTH // 2  # of float16, in a register each
 LOWEST = 0xFBFFFBFF  # a pair of -65504, the lowest number of float16
 
 
+# Used in network/on_hopper.
 def max_pool(
     images: tuple[int, int, int, int], kernel: Pair, stride: Pair, pad: Pair = (0, 0), down: int = 2
 ) -> Any:
@@ -108,6 +109,7 @@ def max_pool(
     return dependent_launch(main)
 
 
+# Used in network/on_hopper.
 def mean_pool(images: tuple[int, int, int, int]) -> Any:
     """A kernel for the mean of each channel of each image, channels last, summed up in float32.
 

@@ -93,6 +93,7 @@ def stream(n: int, rows: int = 128, stages: int = 4, laps: int = 1, sms: int | N
                 while at < tiles:
                     ring.full.wait(slot.stage, slot.phase)
                     add_slot(sums, eight, tile, slot.stage, thread, rows)
+                    T.ptx.fence.proxy.async_.shared__cta()  # TMA overwrites it next
                     ring.empty.arrive(slot.stage)  # each thread, when it has read
                     slot.advance()
                     at = at + blocks

@@ -25,6 +25,7 @@ from d2ltvm.errors import shown
 from d2ltvm.hopper.any_costs import CLOCK, costs
 from d2ltvm.hopper.padding import is_inside
 from d2ltvm.hopper.planning import check_integers, check_sms
+from d2ltvm.hopper.rows import multiply_pixels
 from d2ltvm.hopper.tiles import (
     dependent_launch,
     encode_descriptor,
@@ -161,20 +162,6 @@ def load_pixels(left, rows, row, group, lane):
             left[c * 2 + h] = rows[y, 3 + pixel * 3 + c % 3 * 4 + lane % 4]
 
 
-@T.inline
-def multiply_pixels(acc, left, matrix):
-    """Begin all products of 64 pixels by 64 filters."""
-    T.ptx.wgmma.fence.sync.aligned()
-    for s in T.unroll(STEPS):
-        T.ptx["wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"](
-            *[acc[j] for j in range(32)],
-            left[s * 4], left[s * 4 + 1], left[s * 4 + 2], left[s * 4 + 3],
-            matrix[0] + T.Cast("uint64", s // 4 * 512 + s % 4 * 2),
-            T.ptx.pred(s > 0), 1, 1, 0,
-        )  # fmt: skip
-    T.ptx.wgmma.commit_group.sync.aligned()
-
-
 def is_pixel(row: Any, high: int, pixel: Any, wide: int) -> Any:
     """Whether the convolution has such a pixel; columns are counted from 0."""
     return tvm.tirx.all(is_inside(row, high), pixel < wide)
@@ -230,6 +217,7 @@ def pool_row(results, pairs, largest, own, image, p, thread, across, wide):
                 results[image, p, x, place % 8 * 4 + v] = largest[v]
 
 
+# Used in network/on_hopper.
 def stem(images: tuple[int, int, int], sms: int | None = None, plan: StemPlan | None = None) -> Any:
     """A kernel for the first convolution of a ResNet and the max pool behind it.
 
@@ -341,7 +329,7 @@ def stem(images: tuple[int, int, int], sms: int | None = None, plan: StemPlan | 
                     place: T.let[T.int32] = T.min(i * (THREADS // 32) + warp, 2 * groups - 1)
                     row: T.let[T.int32] = p * 2 + place // groups
                     load_pixels(left, rows, row, place % groups, lane)
-                    multiply_pixels(acc, left, matrix)
+                    multiply_pixels(acc, left, matrix, STEPS, FILTERS)
                     T.ptx.wgmma.wait_group.sync.aligned(0)
                     if i * (THREADS // 32) + warp < 2 * groups:
                         store_pixels(acc, pair, bias, kept, row, place % groups, lane, high, wide)

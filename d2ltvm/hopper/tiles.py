@@ -3,6 +3,7 @@
 from typing import Any
 
 import tvm
+from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import ComposeLayout, S, TileLayout
@@ -18,7 +19,21 @@ from d2ltvm.hopper.planning import (
 frames.read_late()
 parsing.parse_quickly()
 
-SWIZZLE_128B = 3  # in a descriptor. Source: PTX ISA, "Matrix Descriptor Format"
+# Of a descriptor. Source: PTX ISA, "Matrix Descriptor Format" of wgmma.
+UNIT = 16  # bytes, in which it counts
+UNUSED = 1  # its leading offset, which has no effect in swizzled rows along which the sum runs
+EIGHT_ROWS = 8 * 128 // UNIT  # its stride: from eight rows of 128 bytes to the next eight
+NEXT_COLUMNS = 64 * 128 // UNIT  # its leading offset where the sum runs down: 64 columns on
+SWIZZLES = {  # TVM's numbers, by the float16 of a row, which are 32, 64 or 128 bytes
+    16: SwizzleMode.SWIZZLE_32B_ATOM.value,
+    32: SwizzleMode.SWIZZLE_64B_ATOM.value,
+    64: SwizzleMode.SWIZZLE_128B_ATOM.value,
+}
+SWIZZLE_128B = SWIZZLES[64]
+
+# Immediates of wgmma, one for A and one for B. Source: PTX ISA, "wgmma.mma_async".
+AS_IT_IS = 1  # imm-scale: the factor of a matrix; -1 would change its sign
+ALONG_ROWS, DOWN_COLUMNS = 0, 1  # imm-trans: which way the sum runs through a stored matrix
 
 
 # From hopper/wgmma.
@@ -68,8 +83,9 @@ def tma_store(box, tile):
 @T.inline
 def encode_descriptor(descriptor, pointer):
     """Write the descriptor of a matrix in rows of 128 swizzled bytes."""
-    # 1: a leading offset, not used; 64: eight rows of 128 bytes, in units of 16.
-    T.cuda.wgmma.encode_matrix_descriptor(T.address_of(descriptor), pointer, 1, 64, SWIZZLE_128B)
+    T.cuda.wgmma.encode_matrix_descriptor(
+        T.address_of(descriptor), pointer, UNUSED, EIGHT_ROWS, SWIZZLE_128B
+    )
 
 
 # From hopper/wgmma.
@@ -79,12 +95,11 @@ def multiply(acc, matrices, stage, columns, k):
     T.ptx.wgmma.fence.sync.aligned()
     for i in T.unroll(DEPTH // 16):
         # Descriptors count in 16 bytes: a row is 8 of them, 16 float16 are 2.
-        # 1, 1: A and B as they are; 0, 0: the sum runs along the rows of both.
         T.ptx[f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16"](
             *[acc[j] for j in range(columns // 2)],
             matrices[0] + T.Cast("uint64", stage * (ROWS * 8) + i * 2),
             matrices[1] + T.Cast("uint64", stage * (columns * 8) + i * 2),
-            T.ptx.pred(k + i > 0), 1, 1, 0, 0,
+            T.ptx.pred(k + i > 0), AS_IT_IS, AS_IT_IS, ALONG_ROWS, ALONG_ROWS,
         )  # fmt: skip
     T.ptx.wgmma.commit_group.sync.aligned()
 

@@ -20,7 +20,7 @@ from d2ltvm.system import devices
 
 
 @dataclass(frozen=True)
-class Entry:
+class TuningRecord:
     """What is kept of the sizes of a convolution or a product.
 
     Attributes:
@@ -34,7 +34,7 @@ class Entry:
 
 def kept(
     conv: Conv, transposed: bool = True, device: Mapping[str, str] | None = None
-) -> Entry | None:
+) -> TuningRecord | None:
     """What was kept; None where there is nothing, or nothing that can be read.
 
     >>> kept(Conv(31, (27, 29), 512, 512)) is None
@@ -51,14 +51,14 @@ def kept(
         return None
     try:
         fields: dict[str, Any] = json.loads(found or b"")
-        return Entry(str(fields["layer"]), frozenset(fields["races"]))
+        return TuningRecord(str(fields["layer"]), frozenset(fields["races"]))
     except (ValueError, LookupError, TypeError):
         return None
 
 
-def keep(entry: Entry, conv: Conv, transposed: bool, device: Mapping[str, str]) -> None:
+def keep(record: TuningRecord, conv: Conv, transposed: bool, device: Mapping[str, str]) -> None:
     """Keep it, in the place of what was kept before; arguments as for `kept`."""
-    text = json.dumps({"layer": entry.layer, "races": sorted(entry.races)})
+    text = json.dumps({"layer": record.layer, "races": sorted(record.races)})
     cache.keep(text.encode(), *_key(conv, transposed, device))
 
 

@@ -31,5 +31,5 @@ from .passes import (
     fuse as fuse,
     prepare as prepare,
 )
-from .relaxed import Kernel as Kernel, to_relax as to_relax
+from .relaxed import NodeKernel as NodeKernel, to_relax as to_relax
 from .weights import random_images as random_images, random_weights as random_weights

@@ -7,21 +7,21 @@ dict by the parameter's name, the `weights`, which is handed on beside the netwo
 
     >>> net = Network("small", (
     ...     Input("data", size=(1, 3, 8, 8)),
-    ...     Conv("conv", ("data",), filters=16, kernel=(3, 3), padding=(1, 1), weight="w"),
+    ...     Conv2d("conv", ("data",), filters=16, kernel=(3, 3), padding=(1, 1), weight="w"),
     ...     Activation("relu", ("conv",)),
     ... ))
     >>> net.shapes["relu"], net.parameters
     ((1, 16, 8, 8), {'w': (16, 3, 3, 3)})
 
-There are two forms of the same network. As imported, each step is a node of its own: `Conv`,
+There are two forms of the same network. As imported, each step is a node of its own: `Conv2d`,
 `BatchNorm`, `Activation`, `Add`. After `fold_batch_norms` and `fuse`, batch norms are gone, and a
-`Conv` does what followed it as well:
+`Conv2d` does what followed it as well:
 
     y = activation(conv(x, weight) + bias + residual)
 
 where `bias`, `residual` and `activation` may be absent. `x` is `inputs[0]`, and `residual`, of the
 shape of `y`, is `inputs[1]`. A `Dense` has `bias` and `activation` likewise. A kernel that runs
-networks therefore has to know `Conv`, `Dense`, `MaxPool`, `GlobalAvgPool` and `Flatten`.
+networks therefore has to know `Conv2d`, `Dense`, `MaxPool2d`, `GlobalAvgPool` and `Flatten`.
 
 Images are (batch, channels, height, width) and kernels (filters, channels / groups, height, width),
 float32, whatever a kernel makes of them.
@@ -57,7 +57,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """The name of the class, such as 'Conv'."""
+        """The name of the class, such as 'Conv2d'."""
         return type(self).__name__
 
     @property
@@ -96,7 +96,7 @@ class Input(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conv(Node):
+class Conv2d(Node):
     """Convolution, and what follows it: bias, an addition, an activation.
 
     Attributes:
@@ -198,7 +198,7 @@ class Add(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPool(Node):
+class MaxPool2d(Node):
     """The largest number under a window; of the border's rows and columns none counts."""
 
     kernel: Pair

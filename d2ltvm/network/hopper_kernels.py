@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import costs
-from d2ltvm.hopper.any_layer import Layer, tuned_layer, ways
+from d2ltvm.hopper.any_layer import Layer, known_layers, ways
 from d2ltvm.hopper.any_model import boxed, boxes_are_known, estimate_boxed
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.depthwise import depthwise_fused
 from d2ltvm.hopper.implicit_fused import conv_nhwc_fused
 from d2ltvm.hopper.planning import ConvPlan, check_sms
 from d2ltvm.hopper.pooling import max_pool, mean_pool
+from d2ltvm.hopper.rows import RowsPlan
 from d2ltvm.hopper.stem import FILTERS, StemPlan, plan_stem, stem
 from d2ltvm.hopper.strips import Images, under_windows
 from d2ltvm.layouts import Pair
@@ -133,6 +134,33 @@ class BoxConv:
     def __str__(self) -> str:
         p = self.plan
         return f"boxes {p.tile} x {p.columns}" + (", on demand" if p.on_demand else "")
+
+
+@dataclass(frozen=True)
+class RowsConv:
+    """A convolution of few channels by `hopper.conv_rows`, with a bias and an activation."""
+
+    layer: Layer
+
+    @property
+    def takes(self) -> tuple[Tensor, ...]:
+        conv = self.layer.conv
+        return (
+            (self.layer.images, HALF),
+            (self.layer.weights_shape, HALF),
+            ((conv.oc,), SINGLE),
+            ((conv.batch, *conv.out, conv.oc), HALF),
+        )
+
+    @property
+    def seconds(self) -> float:
+        return self.layer.seconds
+
+    def make(self) -> Any:
+        return self.layer.kernel()
+
+    def __str__(self) -> str:
+        return str(self.layer.plan)
 
 
 @dataclass(frozen=True)
@@ -269,6 +297,14 @@ class Stem:
         return f"with its pool, {self.plan.rows} rows of it a block, 2 blocks an SM"
 
 
+ConvKernel = AnyConv | BoxConv | RowsConv
+
+
+def of_layer(layer: Layer) -> AnyConv | RowsConv:
+    """The kernel of a layer with a bias."""
+    return RowsConv(layer) if isinstance(layer.plan, RowsPlan) else AnyConv(layer)
+
+
 def nbytes(tensor: Tensor) -> int:
     """Bytes of a tensor of float16 or float32."""
     shape, dtype = tensor
@@ -288,10 +324,11 @@ def conv_kernels(
     many: int = 1,
     wide: bool = False,
     known: bool = True,
-) -> list[AnyConv | BoxConv]:
+) -> list[ConvKernel]:
     """Kernels for a convolution with a bias, the fastest by the model first.
 
-    Before them comes the kernel of a plan that was tuned on this machine, if there is one.
+    Before them comes the kernel of a plan that was tuned on this machine, if there is one. A plan
+    that was the fastest in the records is among them: it was timed without the bias.
 
     >>> conv = Conv(8, (7, 7), 512, 512, (3, 3), (1, 1))
     >>> best, *others = conv_kernels(conv, "relu", False, many=2)
@@ -305,20 +342,21 @@ def conv_kernels(
         sms: blocks that run at once; None for one on each SM.
         many: plans of each kind.
         wide: whether results are float32.
-        known: whether to ask `any_layer.tuned_layer`.
+        known: whether to ask `any_layer.known_layers`; False for the model's choice in any case.
     """
     sms = check_sms(sms)
     told: dict[str, Any] = {"bias": True, "residual": residual, "wide": wide}
     told |= {activation: True} if activation else {}
-    found: list[AnyConv | BoxConv] = []
+    tuned, fastest = known_layers(conv, sms, **told) if known else (None, None)
+    every = ways(conv, True, sms, 4 * many, known=False, **told)
+    every = list(dict.fromkeys([fastest, *every])) if fastest else every
+    found: list[ConvKernel] = []
     for _, layers in groupby(
-        sorted(ways(conv, True, sms, 4 * many, **told), key=lambda layer: layer.way),
-        key=lambda layer: layer.way,
+        sorted(every, key=lambda layer: layer.way), key=lambda layer: layer.way
     ):
-        found += sorted(map(AnyConv, layers), key=lambda kernel: kernel.seconds)[:many]
+        found += sorted(map(of_layer, layers), key=lambda kernel: kernel.seconds)[:many]
     plain = not residual and not wide and activation != "relu6"
     if plain and boxes_are_known(conv) and boxed(conv, sms):
         found.append(BoxConv(conv, activation == "relu", sms))
     found.sort(key=lambda kernel: kernel.seconds)
-    tuned = tuned_layer(conv, sms, **told) if known else None
-    return list(dict.fromkeys([AnyConv(tuned), *found])) if tuned else found
+    return list(dict.fromkeys([of_layer(tuned), *found])) if tuned else found

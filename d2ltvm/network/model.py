@@ -15,7 +15,7 @@ from d2ltvm.compiler import cache
 from d2ltvm.compute.convolution import Array
 from d2ltvm.errors import shown
 from d2ltvm.network.graph import Network
-from d2ltvm.network.relaxed import Kernel, to_relax
+from d2ltvm.network.relaxed import NodeKernel, to_relax
 from d2ltvm.network.weights import check_weights
 from d2ltvm.system import devices, threads
 
@@ -26,14 +26,14 @@ class Model:
     Attributes:
         network: the `Network`.
         module: the module of Relax that was compiled.
-        kernels: by name of a node the `Kernel` that computes it.
+        kernels: by name of a node the `NodeKernel` that computes it.
     """
 
     def __init__(
         self,
         network: Network,
         weights: Mapping[str, Array],
-        kernels: Mapping[str, Kernel] | None = None,
+        kernels: Mapping[str, NodeKernel] | None = None,
         target: Any = None,
         every: bool = False,
         keep: bool = False,
@@ -158,7 +158,7 @@ class Model:
 def compile_network(
     network: Network,
     weights: Mapping[str, Array],
-    kernels: Mapping[str, Kernel] | None = None,
+    kernels: Mapping[str, NodeKernel] | None = None,
     target: Any = None,
     every: bool = False,
     keep: bool = False,
@@ -173,7 +173,7 @@ def compile_network(
     Args:
         network: a `Network`, as imported or fused.
         weights: an array for each of its parameters, float32; in another form where a kernel says.
-        kernels: by name of a node a `Kernel` that computes it in place of TVM.
+        kernels: by name of a node a `NodeKernel` that computes it in place of TVM.
         target: of TVM; this machine's processor by default.
         every: whether the model returns the results of all nodes.
         keep: whether what is compiled stays on disk, for the next time: see `compiler.cache`.

@@ -103,7 +103,7 @@ def _convolution(entry: dict[str, Any]) -> list[Node]:
     _only(entry, "layout", "NCHW")
     data, weight, *bias = entry["inputs"]
     return [
-        graph.Conv(
+        graph.Conv2d(
             entry["name"],
             (data,),
             filters=int(entry["num_filter"]),
@@ -149,7 +149,7 @@ def _pooling(entry: dict[str, Any]) -> list[Node]:
     _only(entry, "pool_type", "max")
     _only(entry, "pooling_convention", "valid")
     kernel, stride, border = (_pair(entry[key]) for key in ("kernel", "stride", "pad"))
-    return [graph.MaxPool(entry["name"], inputs, kernel=kernel, stride=stride, padding=border)]
+    return [graph.MaxPool2d(entry["name"], inputs, kernel=kernel, stride=stride, padding=border)]
 
 
 def _dense(entry: dict[str, Any]) -> list[Node]:

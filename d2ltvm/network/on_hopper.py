@@ -23,12 +23,13 @@ from d2ltvm.network import graph
 from d2ltvm.network.graph import Network, Node
 from d2ltvm.network.hopper_kernels import (
     AnyConv,
-    BoxConv,
+    ConvKernel,
     Copy,
     Depthwise,
     HopperKernel,
     MaxPool,
     MeanPool,
+    RowsConv,
     Stem,
     conv_kernels,
     nbytes,
@@ -38,6 +39,9 @@ from d2ltvm.network.weights import check_weights
 
 Array = npt.NDArray[Any]
 ROOM = "partial sums"  # the name of what all kernels share that cut sums
+# Images from which on the kernels that won races are taken. With one image ResNet-50 as a whole was
+# slower with them than with the model's, on an H200: `waterfall.jsonl` there.
+RACED = 2
 ALIGNMENT = 256  # bytes: each value in shared memory begins at a multiple, as cudaMalloc's do
 
 
@@ -212,12 +216,12 @@ def program(
 ) -> Program:
     """The launches of a network that is fused.
 
-    A convolution has the kernel that won a race of its sizes on this GPU, if there was one (see
-    `measured_kernels`); or the one of the plan that `bench.tuning.tune` found on this machine; or
-    the one that should be fastest by the model.
+    A convolution of two or more images has the kernel that won a race of its sizes on this GPU, if
+    there was one (see `measured_kernels`); or the one of the plan that `bench.tuning.tune` found on
+    this machine; or the one that should be fastest by the model.
 
     Args:
-        network: of `Conv`, `Dense`, `MaxPool`, `GlobalAvgPool` and `Flatten`: see `graph`.
+        network: of `Conv2d`, `Dense`, `MaxPool2d`, `GlobalAvgPool` and `Flatten`: see `graph`.
         weights: arrays by the names of its parameters, float32.
         sms: blocks that run at once; None for one on each SM.
         many: of the kernels of each kind that a step is given for a race.
@@ -261,17 +265,17 @@ class _Steps:
     def add(self, node: Node) -> None:
         shapes = self.network.given(node)
         match node:
-            case graph.Conv() if self.fused_stem and _is_stem(self.network, node):
+            case graph.Conv2d() if self.fused_stem and _is_stem(self.network, node):
                 self._stem(node, shapes[0])
-            case graph.Conv() if 1 < node.groups == shapes[0][1] == node.filters:
+            case graph.Conv2d() if 1 < node.groups == shapes[0][1] == node.filters:
                 self._depthwise(node, shapes[0])
-            case graph.Conv():
+            case graph.Conv2d():
                 self._conv(node, shapes[0])
             case graph.Dense():
                 self._dense(node, shapes[0])
-            case graph.MaxPool() if node.name in self.names:
+            case graph.MaxPool2d() if node.name in self.names:
                 pass  # the stem has made it
-            case graph.MaxPool():
+            case graph.MaxPool2d():
                 kernel = MaxPool(_nhwc(shapes[0]), node.kernel, node.stride, node.padding)
                 self._step(node, kernel)
             case graph.GlobalAvgPool():
@@ -290,13 +294,13 @@ class _Steps:
         self.steps.append(Step(node.name, kernel, (self.names[node.inputs[0]],), node.name))
         self.names[node.name] = node.name
 
-    def _stem(self, node: graph.Conv, shape: tuple[int, ...]) -> None:
+    def _stem(self, node: graph.Conv2d, shape: tuple[int, ...]) -> None:
         (pool,) = self.network.readers(node.name)
         batch, height, width, _ = _nhwc(shape)
         packed = stem_weights(self.weights[node.weight].transpose(2, 3, 0, 1).astype("float16"))
         self._with_weights(node, Stem((batch, height, width), self.sms), packed, shape, pool.name)
 
-    def _depthwise(self, node: graph.Conv, shape: tuple[int, ...]) -> None:
+    def _depthwise(self, node: graph.Conv2d, shape: tuple[int, ...]) -> None:
         if node.residual:
             raise ValueError(f"{node.name}: adds {node.residual}; expected no addition with groups")
         _check_channels(node, shape[1])
@@ -305,7 +309,7 @@ class _Steps:
         self._with_weights(node, Depthwise(_nhwc(shape), *told), packed, shape, node.name)
 
     def _with_weights(
-        self, node: graph.Conv, kernel: HopperKernel, packed: Array, shape: tuple[int, ...],
+        self, node: graph.Conv2d, kernel: HopperKernel, packed: Array, shape: tuple[int, ...],
         writes: str,
     ) -> None:  # fmt: skip
         """A step that takes images, weights in the kernel's form, and a bias."""
@@ -317,12 +321,12 @@ class _Steps:
         self.steps.append(Step(node.name, kernel, reads, writes, flop))
         self.names[writes] = writes
 
-    def _bias(self, node: graph.Conv | graph.Dense) -> Array:
+    def _bias(self, node: graph.Conv2d | graph.Dense) -> Array:
         """The biases of a node, or zeros, in float32."""
-        filters = node.filters if isinstance(node, graph.Conv) else node.units
+        filters = node.filters if isinstance(node, graph.Conv2d) else node.units
         return (self.weights[node.bias] if node.bias else np.zeros(filters)).astype("float32")
 
-    def _conv(self, node: graph.Conv, shape: tuple[int, ...]) -> None:
+    def _conv(self, node: graph.Conv2d, shape: tuple[int, ...]) -> None:
         if node.groups > 1:
             raise ValueError(
                 f"{node.name}: groups is {node.groups}; expected 1, or one for each channel"
@@ -347,7 +351,7 @@ class _Steps:
 
     def _product(
         self,
-        node: graph.Conv | graph.Dense,
+        node: graph.Conv2d | graph.Dense,
         conv: Conv,
         weight: Array,
         inputs: list[str],
@@ -355,13 +359,12 @@ class _Steps:
         wide = node.name == self.last
         kernels = self._kernels(conv, node.activation, len(inputs) > 1, wide)
         kernel = kernels[0]
-        layer = kernel.layer if isinstance(kernel, AnyConv) else None
+        layer = kernel.layer if isinstance(kernel, AnyConv | RowsConv) else None
         if layer and layer.copies:
             copied = f"{node.name}, copied"
             self.steps.append(Step(node.name, Copy(layer), (inputs[0],), copied))
-            inputs, kernels = [copied, *inputs[1:]], [k for k in kernels if _same(k, kernel)]
-        else:
-            kernels = [k for k in kernels if not (isinstance(k, AnyConv) and k.layer.copies)]
+            inputs = [copied, *inputs[1:]]
+        kernels = [other for other in kernels if _same(other, kernel)]
         names = [f"{node.name}, weight", f"{node.name}, bias"]
         packed = weight.astype("float16")
         self.constants[names[0]] = layer.weights(packed) if layer else packed
@@ -372,12 +375,11 @@ class _Steps:
         self.steps.append(replace(step, reads=_reads(step, kernel), others=others))
         self.names[node.name] = node.name
 
-    def _kernels(
-        self, conv: Conv, activation: str, residual: bool, wide: bool
-    ) -> list[AnyConv | BoxConv]:
+    def _kernels(self, conv: Conv, activation: str, residual: bool, wide: bool) -> list[ConvKernel]:
         """Kernels for a convolution: first the one to take, then others for a race."""
         won = None
-        if self.measured and activation != "relu6":  # no race had one of these
+        # No race had a ReLU6.
+        if self.measured and conv.batch >= RACED and activation != "relu6":
             won = measured_kernel(conv, activation == "relu", residual, self.sms, wide=wide)
         if won and self.many == 1:
             return [won]
@@ -401,10 +403,10 @@ def _computed_last(network: Network) -> str:
     return node.name
 
 
-def _is_stem(network: Network, node: graph.Conv) -> bool:
+def _is_stem(network: Network, node: graph.Conv2d) -> bool:
     """Whether a convolution, with the pool behind it, is what `hopper.stem` computes."""
     given, readers = network.given(node), network.readers(node.name)
-    if len(readers) != 1 or not isinstance(pool := readers[0], graph.MaxPool):
+    if len(readers) != 1 or not isinstance(pool := readers[0], graph.MaxPool2d):
         return False
     pooled = (pool.kernel, pool.stride, pool.padding) == ((3, 3), (2, 2), (1, 1))
     conv = (node.kernel, node.stride, node.padding) == ((7, 7), (2, 2), (3, 3))
@@ -412,7 +414,7 @@ def _is_stem(network: Network, node: graph.Conv) -> bool:
     return pooled and conv and shape and bool(node.bias) and node.activation == "relu"
 
 
-def _same(one: AnyConv | BoxConv, other: AnyConv | BoxConv) -> bool:
+def _same(one: ConvKernel, other: ConvKernel) -> bool:
     """Whether two kernels take images and weights of the same shapes."""
     return one.takes[:2] == other.takes[:2]
 

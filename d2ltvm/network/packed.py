@@ -6,7 +6,9 @@ layout is known as NCHWc {cite}`liu2019`. A convolution keeps a tile of its resu
 to 14 pixels by b channels, while it goes through its whole sum: a number of the image serves b
 multiply-adds, and a vector of weights serves all pixels of the tile.
 
-    >>> node = graph.Conv("conv", ("data",), filters=64, kernel=(3, 3), padding=(1, 1), weight="w")
+    >>> node = graph.Conv2d(
+    ...     "conv", ("data",), filters=64, kernel=(3, 3), padding=(1, 1), weight="w"
+    ... )
     >>> net = Network("small", (graph.Input("data", size=(1, 3, 56, 56)), node))
     >>> packed_kernels(net)["conv"].result
     ((1, 8, 56, 56, 8), 'float32')
@@ -22,7 +24,7 @@ from tvm import s_tir, te, tirx
 from d2ltvm.compute.convolution import Array, with_border
 from d2ltvm.network import graph
 from d2ltvm.network.graph import Network, Node, Shape
-from d2ltvm.network.relaxed import Form, Kernel
+from d2ltvm.network.relaxed import Form, NodeKernel
 from d2ltvm.network.weights import Weights, check_weights
 from d2ltvm.system import devices
 
@@ -32,8 +34,8 @@ PIXELS = 14  # of a tile; AVX2 has 16 registers, one for weights, one for the im
 LOWEST = float(np.finfo("float32").min)
 
 
-def packed_kernels(network: Network, lanes: int = LANES) -> dict[str, Kernel]:
-    """A `Kernel` for each node of a network but the first, by the node's name.
+def packed_kernels(network: Network, lanes: int = LANES) -> dict[str, NodeKernel]:
+    """A `NodeKernel` for each node of a network but the first, by the node's name.
 
     Args:
         network: as `prepare` makes it: convolutions have taken on what followed them.
@@ -54,7 +56,7 @@ def pack_weights(network: Network, weights: Mapping[str, Array], lanes: int = LA
     check_weights(network, weights)
     result = dict(weights)
     for node in network:
-        if isinstance(node, graph.Conv | graph.Dense):
+        if isinstance(node, graph.Conv2d | graph.Dense):
             result[node.weight] = _pack(weights[node.weight], node, lanes)
     return result
 
@@ -113,10 +115,10 @@ def _pack(weight: Array, node: Node, lanes: int) -> Array:
 
 
 def _depthwise(node: Node) -> bool:
-    return isinstance(node, graph.Conv) and 1 < node.groups == node.filters
+    return isinstance(node, graph.Conv2d) and 1 < node.groups == node.filters
 
 
-def _kernel(network: Network, node: Node, lanes: int) -> Kernel:
+def _kernel(network: Network, node: Node, lanes: int) -> NodeKernel:
     """The kernel of one node."""
     inputs = [
         te.placeholder(stored(network, name, lanes), name=f"X{number}")
@@ -124,7 +126,7 @@ def _kernel(network: Network, node: Node, lanes: int) -> Kernel:
     ]
     shapes = node.parameters(*network.given(node))
     forms: dict[str, Form] = {}
-    if isinstance(node, graph.Conv | graph.Dense):
+    if isinstance(node, graph.Conv2d | graph.Dense):
         stand_in = np.broadcast_to(np.float32(0), shapes[node.weight])
         forms[node.weight] = (_pack(stand_in, node, lanes).shape, "float32")
     parameters = [
@@ -133,7 +135,7 @@ def _kernel(network: Network, node: Node, lanes: int) -> Kernel:
     ]
     result = stored(network, node.name, lanes)
     match node:
-        case graph.Conv():
+        case graph.Conv2d():
             if node.groups > 1 and not _depthwise(node):
                 raise ValueError(
                     f"{node.name}: groups is {node.groups}; expected 1 or all channels"
@@ -141,16 +143,16 @@ def _kernel(network: Network, node: Node, lanes: int) -> Kernel:
             function = _conv(node, inputs, parameters, result)
         case graph.Dense():
             function = _dense(node, inputs, parameters, result)
-        case graph.MaxPool() | graph.GlobalAvgPool() | graph.Flatten():
+        case graph.MaxPool2d() | graph.GlobalAvgPool() | graph.Flatten():
             if len(inputs[0].shape) != 5:
                 raise ValueError(f"{node.name}: reads the images; expected a convolution first")
             function = _rest(node, inputs[0], result)
         case _:
             raise ValueError(f"{node.name}: is a {node.kind}; expected a network of `prepare`")
-    return Kernel(function, (result, "float32"), forms)
+    return NodeKernel(function, (result, "float32"), forms)
 
 
-def _conv(node: graph.Conv, inputs: list[Any], parameters: list[Any], result: Shape) -> Any:
+def _conv(node: graph.Conv2d, inputs: list[Any], parameters: list[Any], result: Shape) -> Any:
     """A convolution with its epilogue, scheduled."""
     x, weight, (ph, pw), (sh, sw) = inputs[0], parameters[0], node.padding, node.stride
     kh, kw = node.kernel
@@ -256,7 +258,7 @@ def _rest(node: Node, x: Any, result: Shape) -> Any:
 
         out = te.compute(result, element, name="out")
         return te.create_prim_func([x, out])
-    if isinstance(node, graph.MaxPool):
+    if isinstance(node, graph.MaxPool2d):
         (kh, kw), (ph, pw), (sh, sw) = node.kernel, node.padding, node.stride
         y, z = te.reduce_axis((0, kh), "kh"), te.reduce_axis((0, kw), "kw")
         padded = with_border(x, {2: ph, 3: pw}, LOWEST) if ph or pw else x

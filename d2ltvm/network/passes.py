@@ -26,7 +26,7 @@ from d2ltvm.network.graph import (
     Activation,
     Add,
     BatchNorm,
-    Conv,
+    Conv2d,
     Dense,
     Dropout,
     Flatten,
@@ -49,7 +49,7 @@ def fold_batch_norms(network: Network) -> Network:
     for node in network:
         inputs = tuple(folded.get(name, name) for name in node.inputs)
         if node.name in norms:
-            assert isinstance(node, Conv)
+            assert isinstance(node, Conv2d)
             bias, result = _bias(node), norms[node.name].of
             nodes.append(replace(node, inputs=inputs, bias=bias, result=result))
         elif node.name not in folded:
@@ -78,7 +78,7 @@ def fold_weights(network: Network, weights: Mapping[str, Array], dtype: str = "f
     result = {name: wide[name] for name in fold_batch_norms(network).parameters if name in wide}
     for name, norm in norms.items():
         node = network[name]
-        assert isinstance(node, Conv)
+        assert isinstance(node, Conv2d)
         scale = wide[norm.gamma] / np.sqrt(wide[norm.variance] + norm.epsilon)
         before = wide[node.bias] if node.bias else 0.0
         result[node.weight] = wide[node.weight] * scale[:, None, None, None]
@@ -101,7 +101,7 @@ def fuse(network: Network) -> Network:
     def free(name: str) -> Node | None:
         """The node behind a name of the old network, if it may still take something on."""
         node = nodes[stands[name]]
-        if isinstance(node, Conv | Dense) and not node.activation and readers[name] == 1:
+        if isinstance(node, Conv2d | Dense) and not node.activation and readers[name] == 1:
             return node
         return None
 
@@ -112,7 +112,7 @@ def fuse(network: Network) -> Network:
             takes = replace(before, activation=old.activation, result=old.of)  # type: ignore[call-arg]
         elif isinstance(old, Add):
             summands = [free(name) for name in old.inputs]
-            convs = [n for n in summands if isinstance(n, Conv) and not n.residual]
+            convs = [n for n in summands if isinstance(n, Conv2d) and not n.residual]
             if convs and node.inputs[0] != node.inputs[1]:
                 later = max(convs, key=lambda n: list(nodes).index(n.name))
                 (other,) = (name for name in node.inputs if name != later.name)
@@ -175,7 +175,7 @@ def _foldable(network: Network) -> dict[str, BatchNorm]:
     users = Counter(name for n in network for name in n.parameters(*network.given(n)))
     found: dict[str, BatchNorm] = {}
     for node in network:
-        if not isinstance(node, Conv) or node.activation or node.residual:
+        if not isinstance(node, Conv2d) or node.activation or node.residual:
             continue
         readers = network.readers(node.name)
         alone = all(users[name] == 1 for name in (node.weight, node.bias) if name)
@@ -184,5 +184,5 @@ def _foldable(network: Network) -> dict[str, BatchNorm]:
     return found
 
 
-def _bias(node: Conv) -> str:
+def _bias(node: Conv2d) -> str:
     return node.bias or f"{node.name}_bias"

@@ -51,7 +51,7 @@ def compute(node: Node, inputs: list[Array], weights: Mapping[str, Array]) -> Ar
     """The result of one node, in the precision of its inputs."""
     x = inputs[0]
     match node:
-        case graph.Conv():
+        case graph.Conv2d():
             y = conv(x, weights[node.weight], node.stride, node.padding, node.groups)
             y = y + weights[node.bias][:, None, None] if node.bias else y
             return activate(sum(inputs[1:], y), node.activation)
@@ -66,7 +66,7 @@ def compute(node: Node, inputs: list[Array], weights: Mapping[str, Array]) -> Ar
             return activate(x, node.activation)
         case graph.Add():
             return x + inputs[1]
-        case graph.MaxPool():
+        case graph.MaxPool2d():
             return max_pool(x, node.kernel, node.stride, node.padding)
         case graph.GlobalAvgPool():
             return x.mean(axis=(2, 3), keepdims=True)

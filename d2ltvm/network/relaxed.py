@@ -4,10 +4,10 @@
 fuse (FuseOps, FuseTIR), results share memory (StaticPlanBlockMemory), and a virtual machine calls
 what comes of it, node by node.
 
-A node can be given to a kernel of one's own, a `Kernel`: its function is called with the results of
-`node.inputs`, then the parameters in the order of `node.parameters`, then the array for its result.
-That is a TIR function (`call_tir`), or the name of a function that is registered with TVM
-(`call_dps_packed`).
+A node can be given to a kernel of one's own, a `NodeKernel`: its function is called with the
+results of `node.inputs`, then the parameters in the order of `node.parameters`, then the array for
+its result. That is a TIR function (`call_tir`), or the name of a function that is registered with
+TVM (`call_dps_packed`).
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _OPAQUE = 8  # what FuseOps leaves alone; it would take a kernel with a schedule
 
 
 @dataclass(frozen=True)
-class Kernel:
+class NodeKernel:
     """What computes a node in place of TVM's operators, and the form in which it has its arrays.
 
     Attributes:
@@ -42,13 +42,13 @@ class Kernel:
 
 
 def to_relax(
-    network: Network, kernels: Mapping[str, Kernel] | None = None, every: bool = False
+    network: Network, kernels: Mapping[str, NodeKernel] | None = None, every: bool = False
 ) -> Any:
     """The module of Relax that computes a network.
 
     >>> net = graph.Network("small", (
     ...     graph.Input("data", size=(1, 3, 8, 8)),
-    ...     graph.Conv("conv", ("data",), filters=4, kernel=(3, 3), weight="w", activation="relu"),
+    ...     graph.Conv2d("conv", ("data",), filters=4, kernel=(3, 3), weight="w"),
     ... ))
     >>> print(to_relax(net)["main"].script())  # doctest: +SKIP
 
@@ -99,7 +99,9 @@ def _variable(name: str, shape: Shape, dtype: str = "float32") -> Any:
     return relax.Var(name, relax.TensorType(shape, dtype))
 
 
-def _own(builder: Any, network: Network, node: Node, kernel: Kernel, arguments: list[Any]) -> Any:
+def _own(
+    builder: Any, network: Network, node: Node, kernel: NodeKernel, arguments: list[Any]
+) -> Any:
     """The call of a kernel of one's own."""
     shape, dtype = kernel.result or (network.shapes[node.name], "float32")
     result = relax.TensorType(shape, dtype)
@@ -114,7 +116,7 @@ def _operators(builder: Any, node: Node, inputs: list[Any], parameters: list[Any
     op, nn = relax.op, relax.op.nn
     x = inputs[0]
     match node:
-        case graph.Conv():
+        case graph.Conv2d():
             weight, *bias = parameters
             y = nn.conv2d(x, weight, node.stride, node.padding, groups=node.groups)
             if bias:
@@ -134,7 +136,7 @@ def _operators(builder: Any, node: Node, inputs: list[Any], parameters: list[Any
             return _activated(builder, x, node.activation)
         case graph.Add():
             return op.add(x, inputs[1])
-        case graph.MaxPool():
+        case graph.MaxPool2d():
             return nn.max_pool2d(x, node.kernel, node.stride, node.padding)
         case graph.GlobalAvgPool():
             return op.mean(x, axis=[2, 3], keepdims=True)

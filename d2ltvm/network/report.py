@@ -8,7 +8,7 @@ import numpy as np
 
 from d2ltvm.bench.timing import Timing
 from d2ltvm.compute.convolution import Array
-from d2ltvm.network.graph import Conv, Network, Node
+from d2ltvm.network.graph import Conv2d, Network, Node
 
 TOP = 5  # classes of an image
 SHOWN = 8  # images whose classes are shown
@@ -17,16 +17,16 @@ UNITS = {"float32": ("ms", 1e3, "GFLOPS", 1e-9), "float16": ("µs", 1e6, "TFLOPS
 FORMS = (".png", ".svg")  # of pictures
 # What nodes of a kind are called in a picture, and the number of their colour.
 KINDS = {
-    "Conv": ("convolution", 0),
+    "Conv2d": ("convolution", 0),
     "depthwise": ("depthwise convolution", 5),
     "Dense": ("dense layer", 2),
-    "MaxPool": ("max pooling", 3),
+    "MaxPool2d": ("max pooling", 3),
     "GlobalAvgPool": ("mean", 1),
 }
 
 
 @dataclass(frozen=True)
-class Run:
+class NetworkRun:
     """What came of running a network.
 
     Attributes:
@@ -69,7 +69,7 @@ def likeliest(result: Array) -> tuple[list[list[int]], list[list[float]]]:
     return order.tolist(), values.astype(float).tolist()
 
 
-def table(found: Run) -> str:
+def table(found: NetworkRun) -> str:
     """The run as text."""
     network, timing = found.network, found.timing
     batch, _, height, width = network.input.size
@@ -107,7 +107,7 @@ def table(found: Run) -> str:
     return "\n".join([*lines, *([found.remark] if found.remark else [])])
 
 
-def drawn(found: Run, form: str) -> bytes:
+def drawn(found: NetworkRun, form: str) -> bytes:
     """The time of each layer as a bar, in the order of the network: a picture as a file holds it.
 
     Args:
@@ -157,11 +157,11 @@ def drawn(found: Run, form: str) -> bytes:
 
 def _look(node: Node) -> tuple[str, int]:
     """How a picture calls what a node is, and the number of its colour."""
-    depthwise = isinstance(node, Conv) and node.groups > 1
+    depthwise = isinstance(node, Conv2d) and node.groups > 1
     return KINDS.get("depthwise" if depthwise else node.kind, ("other", 6))
 
 
-def as_dict(found: Run) -> dict[str, Any]:
+def as_dict(found: NetworkRun) -> dict[str, Any]:
     """The run as what JSON can hold; times in seconds."""
     return {
         "network": found.network.name,

@@ -17,7 +17,7 @@ from d2ltvm.network.memory import memory_plan
 from d2ltvm.network.model import compile_network
 from d2ltvm.network.packed import lanes_here, pack_weights, packed_kernels
 from d2ltvm.network.passes import prepare
-from d2ltvm.network.report import FORMS, Run, as_dict, drawn, likeliest, table
+from d2ltvm.network.report import FORMS, NetworkRun, as_dict, drawn, likeliest, table
 from d2ltvm.network.weights import random_images, random_weights
 from d2ltvm.system import devices, files
 
@@ -79,7 +79,7 @@ def _failed(reason: str) -> int:
     return 1
 
 
-def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = None) -> Run:
+def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = None) -> NetworkRun:
     """Run a network on the processor. What was compiled once is kept on disk.
 
     Args:
@@ -112,7 +112,7 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
         "results": plan.after + result.nbytes,
         "unshared": plan.before + result.nbytes,
     }
-    return Run(fused, device, "float32", *likeliest(result), timing, layers, memory)
+    return NetworkRun(fused, device, "float32", *likeliest(result), timing, layers, memory)
 
 
 def prepared(

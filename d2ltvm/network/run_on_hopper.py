@@ -10,14 +10,14 @@ from d2ltvm.bench.progress import progress
 from d2ltvm.bench.timing import time_together
 from d2ltvm.network import launching, models, on_hopper
 from d2ltvm.network.hopper_kernels import HopperKernel
-from d2ltvm.network.report import Run, likeliest
+from d2ltvm.network.report import NetworkRun, likeliest
 from d2ltvm.network.run import prepared
 from d2ltvm.system import devices
 
 REMARK = "Each layer is timed alone; in the network one begins while the one before it ends."
 
 
-def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = None) -> Run:
+def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = None) -> NetworkRun:
     """Run a network on the GPU, as launches in one CUDA graph: see `on_hopper`.
 
     Kernels that are not kept on disk are compiled first, in several processes.
@@ -50,7 +50,7 @@ def run(name: str, batch: int = 1, size: int = models.SIZE, image: str | None = 
     progress(many + 6, many + 6, "")
     device = devices.describe_device()["name"]
     used = memory(program)
-    return Run(fused, device, "float16", *likeliest(result), timing, layers, used, REMARK)
+    return NetworkRun(fused, device, "float16", *likeliest(result), timing, layers, used, REMARK)
 
 
 def compiled(kernels: list[HopperKernel]) -> dict[HopperKernel, launching.Function]:
@@ -78,7 +78,7 @@ def seconds_by_layer(on_gpu: launching.OnGpu) -> dict[str, float]:
 
 
 def memory(program: on_hopper.Program) -> dict[str, int]:
-    """Bytes that a program takes, as `Run` has them."""
+    """Bytes that a program takes, as `NetworkRun` has them."""
     sizes, (_, together) = program.sizes, program.places()
     images = sizes[program.given]
     return {

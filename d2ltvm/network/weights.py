@@ -26,7 +26,7 @@ import numpy as np
 from d2ltvm.compute.convolution import Array
 from d2ltvm.compute.ops import countable, whole
 from d2ltvm.errors import shown
-from d2ltvm.network.graph import Add, BatchNorm, Conv, Dense, Network, Node, Shape
+from d2ltvm.network.graph import Add, BatchNorm, Conv2d, Dense, Network, Node, Shape
 
 Weights = dict[str, Array]
 
@@ -134,8 +134,8 @@ def _range(network: Network, node: Node, name: str, shape: Shape) -> tuple[float
         added = name == node.gamma and any(isinstance(r, Add) for r in network.readers(node.name))
         scale = BEFORE_ADDITION if added else 1.0
         return 0.8 * scale, 1.2 * scale
-    if isinstance(node, Conv | Dense) and name == node.weight:
-        gain = 2.0 if isinstance(node, Conv) else 1.0
+    if isinstance(node, Conv2d | Dense) and name == node.weight:
+        gain = 2.0 if isinstance(node, Conv2d) else 1.0
         bound = math.sqrt(3 * gain / math.prod(shape[1:]))  # variance gain / fan-in
         return -bound, bound
     return -0.1, 0.1

@@ -56,7 +56,6 @@ from .layer_norm import (
 from .multiply_add import fma_kernel as fma_kernel, fma_tile as fma_tile
 from .operators import (
     batch_norm_flat as batch_norm_flat,
-    depthwise_default as depthwise_default,
     depthwise_rows as depthwise_rows,
     pool_rows as pool_rows,
 )

@@ -119,6 +119,7 @@ def loads_ahead(rows: int, columns: int, ahead: int, nt: int = 128) -> Schedule:
     return sch
 
 
+# Used in machine/under_way.
 @checked
 def sum_of_vectors(n: int, vectors: int, nt: int = 128, width: int = 4) -> Schedule:
     """The sum of several vectors: as `vectorized`, with more to read for each number written."""

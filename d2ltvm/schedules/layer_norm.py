@@ -8,6 +8,7 @@ from d2ltvm.schedules.arguments import checked
 from d2ltvm.schedules.softmax import in_accesses
 
 
+# Used in reductions/softmax.
 @checked
 def layer_norm_welford(
     rows: int,
@@ -90,6 +91,7 @@ def layer_norm_welford(
     return main
 
 
+# Used in reductions/softmax.
 @checked
 def layer_norm_held(
     rows: int,
@@ -180,6 +182,7 @@ def layer_norm_held(
     return main
 
 
+# Used in reductions/softmax.
 @checked
 def layer_norm_shared(
     rows: int,

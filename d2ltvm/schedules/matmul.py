@@ -24,6 +24,7 @@ def matmul_naive(n: int, m: int, l: int, nt: int = 32) -> Schedule:
     return sch
 
 
+# Used in memory/matmul.
 @checked
 def matmul_coalesced(n: int, m: int, l: int, nt: int = 32) -> Schedule:
     """Matrix product: one element a thread, neighbours in neighbouring columns."""

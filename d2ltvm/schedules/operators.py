@@ -14,20 +14,7 @@ from d2ltvm.compute.ops import schedule
 from d2ltvm.schedules.arguments import checked
 
 
-@checked
-def depthwise_default(c: int, n: int, k: int, p: int, s: int) -> Schedule:
-    """Depthwise convolution of an image: a row a block, a column a thread, channels in turn."""
-    X, K, Y, _ = depthwise_conv(c, n, n, k, k, p, p, s, s)
-    sch = schedule([X, K, Y])
-    if p:
-        sch.compute_inline("PaddedX")
-    channel, i, j, *_ = sch.get_loops(sch.get_sblock("Y"))
-    sch.reorder(i, j, channel)
-    sch.bind(i, "blockIdx.x")
-    sch.bind(j, "threadIdx.x")
-    return sch
-
-
+# Used in convolution/operators.
 @checked
 def depthwise_rows(
     c: int, n: int, k: int, p: int, s: int, rows: int = 4, nt: int = 128
@@ -35,9 +22,10 @@ def depthwise_rows(
     """Depthwise convolution of an image: `rows` pixels of a column a thread, loaded before used."""
     X, K, Y, _ = depthwise_conv(c, n, n, k, k, p, p, s, s)
     sch = schedule([X, K, Y])
-    return rows_of_columns(sch, p, rows, nt)
+    return _rows_of_columns(sch, p, rows, nt)
 
 
+# Used in convolution/operators.
 @checked
 def pool_rows(
     c: int, n: int, k: int, p: int, s: int, rows: int = 4, nt: int = 128, largest: bool = True
@@ -49,9 +37,10 @@ def pool_rows(
         sch.compute_at(sch.get_sblock("Sums"), _columns(sch, sch.get_sblock("Y"), rows, nt))
         sch.set_scope("Sums", 0, "local")
         return _held(sch, p, sch.get_sblock("Sums"), sch.get_sblock("Y"))
-    return rows_of_columns(sch, p, rows, nt)
+    return _rows_of_columns(sch, p, rows, nt)
 
 
+# Used in convolution/operators.
 @checked
 def batch_norm_flat(c: int, n: int, nt: int = 1024) -> Schedule:
     """Batch norm of an image: one element a thread, in order."""
@@ -62,7 +51,7 @@ def batch_norm_flat(c: int, n: int, nt: int = 1024) -> Schedule:
     return sch
 
 
-def rows_of_columns(sch: Schedule, p: int, rows: int, nt: int) -> Schedule:
+def _rows_of_columns(sch: Schedule, p: int, rows: int, nt: int) -> Schedule:
     """Give each thread `rows` results of a column, their sums and all their pixels in registers."""
     sums = sch.get_sblock("Y")
     result = sch.cache_write(sums, 0, "local")

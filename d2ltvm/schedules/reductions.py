@@ -127,6 +127,7 @@ def softmax_passes(
     return sch
 
 
+# Used in reductions/softmax.
 @checked
 def layer_norm_passes(
     rows: int, cols: int, dtype: str = "float16", nt: int = 256, width: int = 8, each: int = 1
@@ -149,7 +150,7 @@ def in_lanes(sch: Schedule, block: SBlockRV, i: LoopRV, width: int) -> None:
     sch.decompose_reduction(part, step)
 
 
-def on_cpu(sch: Schedule, between: str, chunks: int, width: int) -> Schedule:
+def _on_cpu(sch: Schedule, between: str, chunks: int, width: int) -> Schedule:
     """Rows shared out among the cores, and each pass over a row in SIMD instructions."""
     i, c = sch.get_loops(sch.get_sblock("Y"))
     chunk, i = sch.split(i, [chunks, None])
@@ -166,19 +167,21 @@ def on_cpu(sch: Schedule, between: str, chunks: int, width: int) -> Schedule:
     return sch
 
 
+# Used in reductions/softmax.
 @checked
 def cpu_softmax(
     rows: int, cols: int, dtype: str = "float32", chunks: int = 2, width: int = 16
 ) -> Schedule:
     """Softmax of rows on a CPU: rows in parallel, and SIMD instructions along a row."""
     sch = schedule(softmax(rows, cols, dtype, exp2_polynomial))
-    return on_cpu(sch, "RDEM", chunks, width if cols % width == 0 else 1)
+    return _on_cpu(sch, "RDEM", chunks, width if cols % width == 0 else 1)
 
 
+# Used in reductions/softmax.
 @checked
 def cpu_layer_norm(
     rows: int, cols: int, dtype: str = "float32", chunks: int = 2, width: int = 16
 ) -> Schedule:
     """Layer norm of rows on a CPU: rows in parallel, and SIMD instructions along a row."""
     sch = schedule(layer_norm(rows, cols, dtype))
-    return on_cpu(sch, "RDM", chunks, width if cols % width == 0 else 1)
+    return _on_cpu(sch, "RDM", chunks, width if cols % width == 0 else 1)

@@ -170,6 +170,7 @@ def softmax_held(
     return main
 
 
+# Used in reductions/softmax.
 @checked
 def softmax_shared(
     rows: int, cols: int, dtype: str = "float16", nt: int = 256, width: int = 8, each: int = 1

@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 
 from d2ltvm.analysis import coalescing, traffic
-from d2ltvm.analysis.accesses import Site, Walk
+from d2ltvm.analysis.accesses import Site, SiteVisitor
 from d2ltvm.analysis.coalescing import WARP, Launched
 from d2ltvm.analysis.index_exprs import Sum
 from d2ltvm.analysis.occupancy import occupancy
@@ -75,7 +75,7 @@ class Counts:
         return occupancy(gpu, self.threads, registers, self.shared).blocks
 
 
-def launched(mod: Any, launch: Any, body: Any, walk: Walk, products: int) -> dict[str, int]:
+def launched(mod: Any, launch: Any, body: Any, walk: SiteVisitor, products: int) -> dict[str, int]:
     """What can be said of a launch before its loads and stores are looked at."""
     return {
         "blocks": math.prod(launch.grid),
@@ -139,7 +139,7 @@ def stages_of(mod: Any) -> int:
     return 1 + max((int(max(loop.annotations[key])) for loop in loops), default=0)
 
 
-def rounds_of(walk: Walk) -> int:
+def rounds_of(walk: SiteVisitor) -> int:
     """How often a block passes the barriers in its loops."""
     chains = [[loop for loop in site.loops if loop in walk.barriers] for site in walk.sites]
     return max((math.prod(walk.extents[loop][1] for loop in chain) for chain in chains), default=1)

@@ -103,7 +103,7 @@ def library(work: Workload, device: str = "nvidia-h200") -> float | None:
 
 
 @dataclass(frozen=True)
-class Run:
+class MeasuringRun:
     """A run of the measuring program.
 
     Attributes:
@@ -122,7 +122,7 @@ class Run:
         return self.slow <= self.timed / 20
 
 
-def runs(device: str = "nvidia-h200") -> list[Run]:
+def runs(device: str = "nvidia-h200") -> list[MeasuringRun]:
     """The runs of a record, and whether their rounds agree; none where no record exists yet.
 
     >>> [run.steady for run in runs("nvidia-h200")][:2]
@@ -133,7 +133,7 @@ def runs(device: str = "nvidia-h200") -> list[Run]:
         if len(line.get("us", ())) == 3 and line["origin"] != LIBRARY:
             rounds.setdefault(line["run"], []).append(line["us"])
     return [
-        Run(number, len(found), sum(max(us) > JUMP * min(us) for us in found))
+        MeasuringRun(number, len(found), sum(max(us) > JUMP * min(us) for us in found))
         for number, found in sorted(rounds.items())
     ]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2ltvm.analysis import traffic
-from d2ltvm.analysis.accesses import Walk
+from d2ltvm.analysis.accesses import SiteVisitor
 from d2ltvm.analysis.coalescing import Launched
 from d2ltvm.search import counting
 from d2ltvm.search.counting import Counts
@@ -43,7 +43,7 @@ def counted(sch: Any, products: int) -> Counted:
         TypeError, ValueError: `sch` is no schedule for CUDA of one kernel, or `products` no count.
     """
     mod, unroll, launch, body = counting.taken_apart(sch)
-    walk = Walk(body, scattered=True)
+    walk = SiteVisitor(body, scattered=True)
     known = counting.launched(mod, launch, body, walk, products)
     launched, found = Launched(walk, launch), dict.fromkeys(counting.MEMORY, 0)
     for site in traffic.executed(walk):

@@ -21,7 +21,7 @@ QUIET = (
 
 
 @dataclass
-class Node:
+class TreeNode:
     """A state of a schedule on the way from a computation to its sketches.
 
     Attributes:
@@ -36,9 +36,9 @@ class Node:
     block: str
     added: list[str]
     sch: Any
-    children: list["Node"] = field(default_factory=list)
+    children: list["TreeNode"] = field(default_factory=list)
 
-    def leaves(self) -> Iterator["Node"]:
+    def leaves(self) -> Iterator["TreeNode"]:
         """The sketches that come of it."""
         if not self.children:
             yield self
@@ -49,7 +49,7 @@ class Node:
         return "\n".join(_lines(self, ""))
 
 
-def tree(space: Space) -> Node:
+def tree(space: Space) -> TreeNode:
     """How rules make the sketches of a space, as a tree.
 
     A rule that leaves a schedule as it is has no node.
@@ -64,7 +64,7 @@ def tree(space: Space) -> Node:
         space: one that MetaSchedule's rules made.
 
     Returns:
-        The `Node` of the computation. Its leaves are the sketches.
+        The `TreeNode` of the computation. Its leaves are the sketches.
 
     Raises:
         ValueError: the space was made by a function, not by rules.
@@ -73,7 +73,7 @@ def tree(space: Space) -> Node:
     rules = list(generator.sch_rules or ())
     if not isinstance(generator, ms.space_generator.PostOrderApply):
         raise ValueError("space was made by a function; expected one that rules made")
-    root = Node("", "", [], Schedule(space.context.mod, seed=1))
+    root = TreeNode("", "", [], Schedule(space.context.mod, seed=1))
     names = [str(block.name_hint) for block in _blocks(root.sch)]
     ends = [root]
     for rule in rules:
@@ -83,7 +83,7 @@ def tree(space: Space) -> Node:
     return root
 
 
-def _applied(end: Node, rule: Any, title: str, name: str) -> list[Node]:
+def _applied(end: TreeNode, rule: Any, title: str, name: str) -> list[TreeNode]:
     """The nodes that a rule makes of one; itself where the rule has nothing to do."""
     if not any(str(block.name_hint) == name for block in _blocks(end.sch)):
         return [end]  # the block is gone: inlined, say
@@ -94,7 +94,7 @@ def _applied(end: Node, rule: Any, title: str, name: str) -> list[Node]:
     nodes = []
     for new in made:
         insts = [str(inst.kind.name) for inst in new.trace.insts[before:]]
-        nodes.append(Node(title, name, [i for i in insts if i not in SILENT], new))
+        nodes.append(TreeNode(title, name, [i for i in insts if i not in SILENT], new))
     if len(nodes) == 1 and not nodes[0].added:
         return [end]
     end.children = nodes
@@ -107,7 +107,7 @@ def _blocks(sch: Any) -> list[Any]:
     return [*(sch.get(block) for block in sch.get_child_blocks(root)), sch.get(root)]
 
 
-def _lines(node: Node, margin: str) -> Iterator[str]:
+def _lines(node: TreeNode, margin: str) -> Iterator[str]:
     """A node's subtree as text."""
     if not node.rule:
         yield "the computation"
@@ -117,7 +117,7 @@ def _lines(node: Node, margin: str) -> Iterator[str]:
         yield from _lines(child, margin + ("    " if last else "│   "))
 
 
-def short(node: Node) -> str:
+def short(node: TreeNode) -> str:
     """What a rule added: decisions and copies with how often, and what its siblings differ in."""
     counts: dict[str, int] = {}
     for name in node.added:
@@ -129,7 +129,7 @@ def short(node: Node) -> str:
     return ", ".join(filter(None, parts)) or "nothing"
 
 
-def told(node: Node) -> str:
+def told(node: TreeNode) -> str:
     """What a sketch does beside tiling: copies, at which loop the result is written, a pipeline."""
     said = []
     copies = node.added.count("CacheRead")
@@ -145,7 +145,7 @@ def told(node: Node) -> str:
     return "; ".join(said)
 
 
-def picture(node: Node) -> tuple[str, str, tuple[Any, ...]]:
+def picture(node: TreeNode) -> tuple[str, str, tuple[Any, ...]]:
     """A node's subtree for `d2ltvm.figures.draw_tree`."""
     text = "the computation"
     if node.rule.startswith("MultiLevelTiling"):

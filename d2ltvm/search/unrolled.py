@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from d2ltvm.analysis import accesses, coalescing, index_exprs, traffic
-from d2ltvm.analysis.accesses import Site, Walk
+from d2ltvm.analysis.accesses import Site, SiteVisitor
 from d2ltvm.analysis.coalescing import Launched
 from d2ltvm.analysis.index_exprs import Op, Sum
 from d2ltvm.search import counting
@@ -50,7 +50,7 @@ class Unrolled(Counts):
     divisions: int
 
 
-class Nest(Walk):
+class Nest(SiteVisitor):
     """A walk over a kernel that also notes what a thread does with arrays of its own.
 
     Attributes:

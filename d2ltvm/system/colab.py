@@ -47,7 +47,7 @@ Version = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Preparation:
     """What `prepare` will do.
 
     Attributes:
@@ -64,7 +64,7 @@ def plan(
     gpu: str = "",
     capability: tuple[int, int] | None = None,
     loaded: str | None = None,
-) -> Plan:
+) -> Preparation:
     """Decide what a machine needs before the book can use its GPU.
 
     >>> plan((580, 82, 7), "Tesla T4").action
@@ -81,15 +81,17 @@ def plan(
         loaded: path of the `libcuda.so` that is in this process already, or None.
 
     Returns:
-        A `Plan`. It does nothing and asks nothing of the machine.
+        A `Preparation`. It does nothing and asks nothing of the machine.
     """
     if driver is None:
-        return Plan("cpu", f"No GPU here: {WITHOUT}. In Colab: Runtime > Change runtime type.")
+        return Preparation(
+            "cpu", f"No GPU here: {WITHOUT}. In Colab: Runtime > Change runtime type."
+        )
     if capability is not None and tuple(capability) < MIN_CAPABILITY:
         have, want = (".".join(map(str, pair)) for pair in (capability, MIN_CAPABILITY))
         return _cpu(f"{gpu} has compute capability {have}, and CUDA 13 wants {want} or newer")
     if driver[0] >= MIN_DRIVER or (loaded and "/compat/" in loaded):
-        return Plan("nothing")
+        return Preparation("nothing")
     old = f"driver {dotted(driver)}, CUDA 13 wants {MIN_DRIVER} or newer"
     if not set(DATA_CENTRE) & set(re.split(r"[^A-Za-z0-9]+", gpu)):
         return _cpu(f"{old}, and forward compatibility is for data-centre GPUs, not {gpu!r}")
@@ -98,7 +100,7 @@ def plan(
         return _cpu(f"{old}, and forward compatibility starts from one of {branches}")
     if loaded:
         return _cpu(f"{old}, and {loaded} is loaded; restart the runtime and run this cell first")
-    return Plan("compat")
+    return Preparation("compat")
 
 
 def dotted(driver: Version) -> str:
@@ -143,7 +145,7 @@ def find_gpu() -> tuple[Version | None, str, tuple[int, int] | None]:
     )
 
 
-def prepare() -> Plan:
+def prepare() -> Preparation:
     """Make this process ready for the GPU, before TVM or PyTorch is imported in it.
 
     >>> from d2ltvm.system import colab
@@ -157,10 +159,10 @@ def prepare() -> Plan:
     is left in peace.
 
     Returns:
-        The `Plan` that was carried out.
+        The `Preparation` that was carried out.
     """
     if hidden():
-        return Plan("cpu")
+        return Preparation("cpu")
     there = True
     try:
         driver, gpu, capability = find_gpu()
@@ -177,12 +179,12 @@ def prepare() -> Plan:
     return done
 
 
-def _cpu(reason: str) -> Plan:
-    return Plan("cpu", f"The GPU cannot be used: {reason}. Instead {WITHOUT}.")
+def _cpu(reason: str) -> Preparation:
+    return Preparation("cpu", f"The GPU cannot be used: {reason}. Instead {WITHOUT}.")
 
 
-def _use_compat() -> Plan:
-    """Install, try and load the forward-compatibility driver; what came of it as a `Plan`."""
+def _use_compat() -> Preparation:
+    """Install, try and load the forward-compatibility driver; what came of it."""
     if not Path(COMPAT_LIBRARY).exists() and (problem := _install()):
         return _cpu(problem)
     if problem := _try(COMPAT_LIBRARY):
@@ -195,7 +197,7 @@ def _use_compat() -> Plan:
     _load(COMPAT_LIBRARY)
     paths = [str(folder), *filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))]
     os.environ["LD_LIBRARY_PATH"] = ":".join(paths)
-    return Plan("compat")
+    return Preparation("compat")
 
 
 def _install() -> str | None:

@@ -144,5 +144,5 @@ class Barriers(Threads):
                 barrier.published = True
 
     def _wgmma_fence(self, *words: Node) -> None:
-        for sums in self.sums.values():
-            sums.fence()
+        for registers in self.registers.values():
+            registers.fence()

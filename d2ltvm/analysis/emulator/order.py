@@ -14,11 +14,13 @@ the sections of `fence`, `wgmma.fence` and `cp.async.bulk.wait_group`.
   and so it is here. CUTLASS has it in the writing threads, in front of the barrier: such a path.
 - When TMA or wgmma end, "an implicit generic-async proxy fence" follows. Who has waited for them
   needs no other one.
-- What a thread has read and TMA overwrites: the sentence above makes no exception for it, and PTX's
-  example of clusterlaunchcontrol.try_cancel has a fence there. CUTLASS has both: a fence
-  where its epilogue hands back what threads have read (sm90_epilogue_tma_warpspecialized.hpp), none
-  where its main loop does (sm90_mma_tma_gmma_rs_warpspecialized.hpp). Here it takes order, and no
-  fence.
+- What a thread has read and TMA overwrites takes that fence, too: a read is an access. Without
+  one, base causality order leads from the read to the copy, but it is not "proxy-preserved", and
+  only that keeps a read from seeing a later write. (PTX's axioms do not say what fence.proxy.async
+  adds: its prose does, and its example of clusterlaunchcontrol.try_cancel has a fence there.)
+  CUTLASS has both: a fence where its epilogue hands back what threads have read
+  (sm90_epilogue_tma_warpspecialized.hpp), none where its main loop does
+  (sm90_mma_tma_gmma_rs_warpspecialized.hpp). Triton adds one (ProxyFenceInsertion.cpp).
 - mbarrier.init is an ordinary store. CUTLASS has fence.mbarrier_init behind it, and CUDA's
   guide fence.proxy.async, before TMA may use the barrier. Newer versions of PTX say that TMA uses
   it by the generic proxy, so that neither is needed. Here it takes one of the two.
@@ -54,8 +56,8 @@ class OrderError(SynchronizationError):
 class Order:
     """Of a cluster of blocks: who has known what when, and what has been done to shared memory.
 
-    Agents are its threads; each warpgroup as a whole; and what is asynchronous: of each
-    warpgroup its products and its stores, of each barrier the copies that it is told of.
+    Agents are its threads; each warpgroup as a whole; and what is asynchronous: the kernel before,
+    of each warpgroup its products and its stores, of each barrier the copies that it is told of.
 
     Args:
         groups: warpgroups.
@@ -65,8 +67,9 @@ class Order:
     def __init__(self, groups: int, blocks: int = 1) -> None:
         self.threads, self.groups = THREADS * groups, groups
         self._free = self.threads + groups
-        self._size = self._free + 2 * groups + 2 * BARRIERS * blocks
+        self._size = self._free + 1 + 2 * groups + 2 * BARRIERS * blocks
         self.kinds = ["thread"] * self.threads + ["threads"] * groups
+        self.kernel_before = self.new_agent("kernel")
         # Of each record: who did something, and when. The first stands for nobody.
         self.agent, self.time = np.zeros((2, 1024), np.int32)
         self._records = 1
@@ -244,6 +247,10 @@ class Lanes:
         self.fenced[lanes] = self.now
         self.now += 1
 
+    def have_waited_for(self, lanes: list[Lane], agent: int) -> bool:
+        """Whether each of some threads knows that something has ended, which ends once."""
+        return all(self.more.get(lane, self.common)[PLAIN, agent] for lane in lanes)
+
     def ended(self, lanes: list[Lane], agent: int, time: int) -> None:
         """Threads have waited for something asynchronous; its end is a fence, too."""
         for mine in self._rows(lanes):
@@ -291,7 +298,7 @@ class Shadow:
         """TMA, which overwrites it, as a thread has asked that knows so much."""
         self._look("TMA overwrites", self.written, words, known, "written", FENCED)
         for readers in self._read.values():
-            self._look("TMA overwrites", readers, words, known, "read", PLAIN)
+            self._look("TMA overwrites", readers, words, known, "read", FENCED)
             readers[words] = 0
         self.written[words] = record
 
@@ -303,6 +310,8 @@ class Shadow:
             self._look_for_writers(later, records, words)
         late = self.order.unknown(records, known[proxy])
         if late is not None:
+            not_even_plain = self.order.unknown(records, known[PLAIN])
+            late = late if not_even_plain is None else not_even_plain  # a barrier, then a fence
             where = _byte(words, records == late)
             self.order.report(later, where, was, late, known)
 

@@ -1,12 +1,14 @@
 """Products of TensorCores, by wgmma."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
 from d2ltvm import layouts
-from d2ltvm.analysis.emulator.arithmetic import spread
+from d2ltvm.analysis.emulator.arithmetic import Array, spread
 from d2ltvm.analysis.emulator.block import Node
+from d2ltvm.analysis.emulator.registers import MATRIX
 from d2ltvm.analysis.emulator.threads import Threads, finish
 
 BEHIND_REGISTERS = 15  # arguments of wgmma: descriptors, predicate, and how it is called
@@ -16,6 +18,11 @@ TURNS = 2  # of these, whether matrices are transposed: float32 never are
 SWIZZLED = {128: 1, 64: 2, 32: 3}
 # Of matrices in shared memory, and of one in registers.
 PRODUCTS = ("wgmma_f16_ss", "wgmma_f16_rs", "wgmma_tf32_ss")
+
+
+def matrix_of(args: Sequence[Node]) -> list[Node]:
+    """The loads of the first matrix of a product, where it is in registers: behind the sums."""
+    return list(args[len(args) - BEHIND_SUMS :][:4])
 
 
 class Products(Threads):
@@ -65,7 +72,7 @@ class Products(Threads):
         many = len(args) - BEHIND_SUMS
         first = self._same(args[0].indices[0])
         sums = self.memory[hash(args[0].source)][:, first : first + many]
-        pairs = [spread(self.value(x), self.thread.shape)[:, 0] for x in args[many : many + 4]]
+        pairs = [self._matrix_register(x) for x in matrix_of(args)]
         left = layouts.rows_of(np.stack(pairs, axis=1).astype("uint32").view("float16"))
         b, add = args[many + 4 : many + 6]
         side = layouts.Matrix.of(self._same(b), bool(self._same(args[many + 8])))
@@ -79,10 +86,17 @@ class Products(Threads):
 
         self.begun.append(multiply)
 
+    def _matrix_register(self, load: Node) -> Array:
+        """What each thread has in a register of the first matrix, for a product that begins now."""
+        buffer, column = hash(load.source), self._same(load.indices[0])
+        if buffer in self.registers:
+            self.registers[buffer].multiply(column, self.committed["products"] + 1, MATRIX)
+        return self.memory[buffer][:, column]
+
     def _reads(self, sides: list[layouts.Matrix], columns: slice, sums: Node) -> None:
         """What a product uses, from now until somebody has waited for it."""
-        if hash(sums) in self.sums:
-            self.sums[hash(sums)].multiply(columns, self.committed["products"] + 1)
+        if hash(sums) in self.registers:
+            self.registers[hash(sums)].multiply(columns, self.committed["products"] + 1)
         record = self._group_record("products", self.lanes.products)
         rows = (64, 2 * (columns.stop - columns.start))
         for many, side in zip(rows[-len(sides) :], sides, strict=True):

@@ -6,13 +6,16 @@ import numpy as np
 
 from d2ltvm.analysis.emulator.order import Order
 
+SUMS, MATRIX = "sums of wgmma", "registers that wgmma reads"  # what a product does with them
 
-class Sums:
-    """The registers of a warpgroup that wgmma sums up in.
+
+class Registers:
+    """A buffer of a warpgroup's registers that wgmma uses: sums, or a first matrix.
 
     Source: PTX ISA. `wgmma.fence` has to be issued before the first wgmma, and between an access to
     a register by a thread and a wgmma that uses the same one; not between products that sum up
-    in the same registers. Sums that `wgmma.wait_group` has not waited for must not be touched.
+    in the same registers. What a product uses must not be touched before `wgmma.wait_group` has
+    waited for it.
 
     Args:
         order: where to report.
@@ -23,6 +26,7 @@ class Sums:
         self._order = order
         self._touched = np.ones(size, bool)  # since the last fence
         self._group = np.zeros(size, np.int32)  # the last group of products that uses it
+        self._use = SUMS
 
     def fence(self) -> None:
         self._touched[:] = False
@@ -31,12 +35,16 @@ class Sums:
         """Threads read or write some; so many groups of products have been waited for."""
         self._touched[columns] = True
         if np.any(self._group[columns] > finished):
-            self._order.fault("a thread uses sums of wgmma; missing: wgmma.wait_group before that")
+            self._fault(f"a thread uses {self._use}; missing: wgmma.wait_group before that")
             self._group[columns] = 0
 
-    def multiply(self, columns: slice, group: int) -> None:
-        """A product of some group sums up in some of them."""
+    def multiply(self, columns: Any, group: int, use: str = SUMS) -> None:
+        """A product of some group sums up in some of them, or reads its first matrix there."""
         if self._touched[columns].any():
-            self._order.fault("wgmma sums up in registers; missing: wgmma.fence before that")
+            does = "sums up in" if use == SUMS else "reads"
+            self._fault(f"wgmma {does} registers; missing: wgmma.fence before that")
             self._touched[columns] = False
-        self._group[columns] = group
+        self._group[columns], self._use = group, use
+
+    def _fault(self, message: str) -> None:
+        self._order.fault(message)

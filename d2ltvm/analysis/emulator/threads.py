@@ -14,7 +14,7 @@ from d2ltvm.analysis.emulator.arithmetic import Array, Value, spread
 from d2ltvm.analysis.emulator.block import Block, Node, Shape
 from d2ltvm.analysis.emulator.order import ALL, WORD, Lane, Lanes, SynchronizationError
 from d2ltvm.analysis.emulator.parts import PartsOrder
-from d2ltvm.analysis.emulator.registers import Sums
+from d2ltvm.analysis.emulator.registers import Registers
 from d2ltvm.analysis.emulator.shared import Copy, Ready, Shared, Turns
 
 THREADS = 128  # of a warpgroup
@@ -26,19 +26,19 @@ Work = Callable[[], None]
 Buffer = int  # the hash of where it lies
 
 
-class Program(NamedTuple):
+class EmulatedKernel(NamedTuple):
     """What all warpgroups run.
 
     Attributes:
         function: the kernel.
         arguments: of calls in it, by their nodes, when they have been looked at.
-        sums: the buffers that wgmma sums up in.
+        registers: the buffers that wgmma sums up in, or reads a matrix from.
         many: warpgroups of a block.
     """
 
     function: Node
     arguments: dict[int, list[Node]]
-    sums: frozenset[Buffer]
+    registers: frozenset[Buffer]
     many: int
 
 
@@ -59,7 +59,7 @@ class Threads(Block):
         block: Shape,
         shared: Shared,
         turns: Turns,
-        program: Program,
+        program: EmulatedKernel,
         before: int = 0,
     ) -> None:
         """So many warpgroups of other blocks come `before` in the turns."""
@@ -77,12 +77,12 @@ class Threads(Block):
         self.stores: deque[list[Work]] = deque()
         # By cp.async, of which no barrier is told yet: who, what, and the record of it.
         self.begun_copies: list[tuple[Array, Copy, int]] = []
-        self.alone = not shared.dependent  # it knows that the kernel before has ended
+        self.alone = not shared.dependent  # all of it knows that the kernel before has ended
         # Who knows what: see `order`.
         self.lanes = Lanes(shared.order, rank * self.many + number)
         shared.lanes.append(self.lanes)
         self.parts = PartsOrder(self.lanes)
-        self.sums: dict[int, Sums] = {}
+        self.registers: dict[int, Registers] = {}
         self.committed = {"products": 0, "stores": 0}  # groups
         self.finished = 0  # of products
         self.storer: Lane | None = None  # the thread that asks TMA to store
@@ -132,9 +132,9 @@ class Threads(Block):
             self.memory[hash(buffer)] = self.shared.memory
             return
         super()._run_AllocBuffer(node)
-        if tvm_ffi.Object.__hash__(buffer.original) in self.program.sums:
+        if tvm_ffi.Object.__hash__(buffer.original) in self.program.registers:
             size = self.memory[hash(buffer)].shape[1]
-            self.sums[hash(buffer)] = Sums(self.shared.order, size)
+            self.registers[hash(buffer)] = Registers(self.shared.order, size)
 
     def _run_Evaluate(self, node: Node) -> None:
         name = node.value.operation
@@ -152,8 +152,8 @@ class Threads(Block):
         place = super()._place(buffer, indices, value)
         memory, index, stored = place
         if memory.ndim == 2:  # registers
-            if hash(buffer) in self.sums:
-                self.sums[hash(buffer)].touch(index[1], self.finished)
+            if hash(buffer) in self.registers:
+                self.registers[hash(buffer)].touch(index[1], self.finished)
         elif memory.base is self.shared.memory:
             self._use_shared(memory, index, stored is not None)
         else:
@@ -252,12 +252,16 @@ class Threads(Block):
 
     def _griddepcontrol(self, action: Node, *words: Node) -> None:
         if action.value == "wait":
-            self.alone = True
+            self.lanes.ended(self._active(), self.shared.order.kernel_before, 1)
 
     def _reach(self, what: str) -> None:
         """Of all that other kernels may use, too: not while the one before may still run."""
-        if not self.alone:
-            raise SynchronizationError(f"{what} before griddepcontrol.wait")
+        before = self.shared.order.kernel_before
+        self.alone = self.alone or self.lanes.have_waited_for(ALL, before)
+        if not self.alone and not self.lanes.have_waited_for(self._active(), before):
+            some = any(self.lanes.have_waited_for([lane], before) for lane in ALL)
+            whose = " by each thread, or by one and then a barrier" if some else ""
+            raise SynchronizationError(f"{what} before griddepcontrol.wait{whose}")
 
 
 def finish(groups: deque[list[Work]], most: int) -> None:

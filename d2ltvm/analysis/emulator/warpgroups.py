@@ -10,7 +10,9 @@ for tensors before it has waited for the kernel before.
 
 What is in the right order here only by luck is noticed, too. `order` keeps account of who knows
 what: a missing fence, or a missing barrier, even between the threads of one warpgroup, is an
-`OrderError` at the end. `registers` does the same for the sums of wgmma.
+`OrderError` at the end. So is a proxy fence that is missing between the reads of threads and the
+TMA that overwrites what they read. `registers` does the same for sums and matrices of wgmma in
+registers: a first matrix that threads write without `wgmma.fence` before the product is named.
 
 Not noticed: how blocks use tensors together, but for parts of a tile; where threads meet that have
 gone different ways within a warp; and scopes: an mbarrier is as good for a cluster as for a block.
@@ -27,10 +29,10 @@ from d2ltvm.analysis.emulator.arithmetic import Array
 from d2ltvm.analysis.emulator.block import Shape
 from d2ltvm.analysis.emulator.copies import Copies
 from d2ltvm.analysis.emulator.order import Order, OrderError, SynchronizationError
-from d2ltvm.analysis.emulator.products import PRODUCTS, Products
+from d2ltvm.analysis.emulator.products import PRODUCTS, Products, matrix_of
 from d2ltvm.analysis.emulator.results import Results
 from d2ltvm.analysis.emulator.shared import Counter, Parts, Shared, Turns
-from d2ltvm.analysis.emulator.threads import THREADS, Buffer, Program
+from d2ltvm.analysis.emulator.threads import THREADS, Buffer, EmulatedKernel
 from d2ltvm.compiler.ir import find
 from d2ltvm.compiler.launches import Lowered
 
@@ -53,7 +55,7 @@ def run(lowered: Lowered, arrays: dict[str, Array]) -> None:
     if threads % THREADS or launch.block[1:] != (1, 1):
         raise NotImplementedError(f"a block of {launch.block}; whole warpgroups are emulated")
     calls = [call for call in find(function.original.body, "Call") if hasattr(call.op, "name")]
-    program = Program(function, {}, _sums(calls), threads // THREADS)
+    program = EmulatedKernel(function, {}, _registers(calls), threads // THREADS)
     counter, parts = Counter(), Parts()
     blocks = list(itertools.product(*map(range, launch.grid)))
     together = len(blocks) if _waits_for_blocks(calls) else launch.cluster
@@ -84,7 +86,7 @@ def _orders(blocks: int, cluster: int, many: int) -> list[Order]:
 
 
 def _run_together(
-    program: "Program", memory: dict[int, Array], blocks: list[Shape], shares: list[Shared]
+    program: "EmulatedKernel", memory: dict[int, Array], blocks: list[Shape], shares: list[Shared]
 ) -> None:
     """Run blocks that may wait for each other."""
     many = program.many
@@ -128,10 +130,14 @@ def _deliver(shares: list[Shared]) -> bool:
     return any(shared.deliver() for shared in shares)
 
 
-def _sums(calls: list[Any]) -> frozenset[Buffer]:
-    """The buffers that wgmma sums up in."""
-    products = (call for call in calls if call.op.name.endswith(PRODUCTS))
-    return frozenset(tvm_ffi.Object.__hash__(call.args[0].source) for call in products)
+def _registers(calls: list[Any]) -> frozenset[Buffer]:
+    """The buffers that wgmma sums up in, or reads its first matrix from."""
+    loads = []
+    for call in (call for call in calls if call.op.name.endswith(PRODUCTS)):
+        loads.append(call.args[0])
+        if call.op.name.endswith("_rs"):
+            loads += matrix_of(call.args)
+    return frozenset(tvm_ffi.Object.__hash__(load.source) for load in loads)
 
 
 def _waits_for_blocks(calls: list[Any]) -> bool:

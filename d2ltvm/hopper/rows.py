@@ -1,11 +1,15 @@
-"""A convolution of few channels, such as a network's first, in one kernel and with no copy before.
+"""A convolution of few channels, such as a network's first layer, with no copy before it.
 
-TMA cannot read rows of three channels, so that `any_layer` copies such images: to more channels, or
-with the pixels under a row of the kernel side by side. That moves more bytes than the layer has.
-Here a block keeps rows of the image in shared memory as they are, as `hopper.stem` does, and each
-thread loads from there what it has to have of wgmma's first matrix, in registers.
+TMA reads rows that begin at multiples of 16 bytes, so that `conv_any` wants images of few channels
+copied: to more channels, or with the pixels under a row of the kernel side by side. That moves more
+bytes than the layer has. Here a block keeps rows of the image in shared memory as they are, and
+each thread loads from there what it has to have of wgmma's first matrix, in registers: the numbers
+under a row of the kernel are one piece of such a row.
 
-Where the numbers under a pixel begin at an odd place, two words are shifted into one.
+Where they begin within a word of four bytes, two words are shifted into one.
+
+A block goes down a strip of an image. While it computes some rows of the result, the rows of the
+image that the next ones need are on their way.
 """
 
 import math
@@ -13,15 +17,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tvm
 from tvm.backend.cuda.lang.pipeline import TMABar
 from tvm.script import tirx as T
 
+from d2ltvm.compute.operators import check_activation
 from d2ltvm.errors import shown
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import costs
 from d2ltvm.hopper.planning import check_sms
 from d2ltvm.hopper.tiles import (
+    ALONG_ROWS,
+    AS_IT_IS,
     dependent_launch,
     encode_descriptor,
     shared_tile,
@@ -31,8 +39,20 @@ from d2ltvm.hopper.tiles import (
 
 THREADS = 256
 WARPS = THREADS // 32
-MOST = 4  # 16 bytes that a thread has on their way at once
-ROOM = 112 * 1024  # bytes of shared memory of each of two blocks of an SM
+CHANNELS, FILTERS, WEIGHTS = 4, 128, 256  # at most: of an image, of the result, of a filter
+ROWS, PER_SM = (1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 3, 4)  # what plans are made of
+LATER = 6  # times 16 bytes that a thread has on their way at once, at most
+SHARED = 224 * 1024  # bytes of shared memory that the blocks of an SM have
+REGISTERS = 65536  # of an SM, of 32 bits
+OTHERS = 24  # registers of a thread that hold neither sums nor pixels, about
+
+# Nanoseconds, for `RowsPlan.seconds`. Source: 105 plans of 13 layers on an H200, fitted to the mean
+# square of the logarithm: `first_layers.jsonl` there. The mean error is 10%.
+ROUND, GROUP, GROUP_CHUNK, GROUP_FILTER = 354, 174, 15.5, 9.8  # waits, one after the other
+TILE_CHUNK, TILE_FILTER = 2.52, 0.85  # what 16 pixels keep an SM busy
+ITEM, ITEM_ROW, START = 110, 12.6, 1590
+
+Array = npt.NDArray[Any]
 
 
 def up(n: int, to: int) -> int:
@@ -40,20 +60,21 @@ def up(n: int, to: int) -> int:
 
 
 @dataclass(frozen=True)
-class FirstPlan:
+class RowsPlan:
     """How the work is cut.
 
-    >>> plan = plan_first(Conv(256, (224, 224), 3, 32, (3, 3), (1, 1), (2, 2)))
-    >>> plan.rows, plan.strip, plan.depth, plan.steps, plan.blocks
-    (4, 112, 16, 3, 256)
+    >>> plan = plan_rows(Conv(256, (224, 224), 3, 32, (3, 3), (1, 1), (2, 2)), sms=132)
+    >>> plan.rows, plan.strip, plan.per_sm, plan.depth, plan.steps, plan.blocks
+    (4, 56, 4, 16, 3, 512)
 
     Attributes:
-        conv: the sizes. There are at most four channels; those of a row are a multiple of 8, and so
-            are the filters, of which there are at most 128. There is no dilation.
+        conv: the sizes: see `takes_rows`.
         sms: of the GPU.
         rows: of the result that a block computes at once.
         strip: of the result that it computes below each other.
         per_sm: blocks for which an SM shall have room.
+        bias: whether a number is added to each channel.
+        activation: what follows, one of `compute.operators.ACTIVATIONS`.
     """
 
     conv: Conv
@@ -61,6 +82,8 @@ class FirstPlan:
     rows: int
     strip: int
     per_sm: int = 2
+    bias: bool = False
+    activation: str = ""
 
     line = property(lambda self: self.conv.size[1] * self.conv.ic)  # numbers of a row of an image
     step = property(lambda self: self.conv.stride[1] * self.conv.ic)  # from pixel to pixel
@@ -99,54 +122,121 @@ class FirstPlan:
         return self.weights[0] * 128 + self.ring * self.words * 4 + tile + 1024
 
     @property
+    def fits(self) -> bool:
+        """Whether an SM has room for so many of its blocks, in registers and shared memory."""
+        held = self.filters // 2 + 4 * self.steps + 4 * self.later + OTHERS
+        return (
+            self.later <= LATER
+            and self.nbytes <= SHARED // self.per_sm
+            and held <= REGISTERS // (THREADS * self.per_sm)
+        )
+
+    @property
     def seconds(self) -> float:
-        """That it takes if memory does nothing else: what is read and written, once each."""
+        """That it takes: one round after the other, or what is read and written, once each.
+
+        In a round a block computes `rows` of the result. It takes as long as the groups of 16
+        pixels of a warp, which wait for each other; or as all groups of an SM's blocks keep the SM
+        busy. The larger of both counts, and a quarter of the other.
+        """
         c, of = self.conv, costs()
+        tiles = self.rows * self.groups
+        each = GROUP + GROUP_CHUNK * self.chunks + GROUP_FILTER * self.filters
+        alone = ROUND + math.ceil(tiles / WARPS) * each
+        blocks = min(self.per_sm, math.ceil(self.blocks / self.sms))
+        busy = blocks * tiles * (TILE_CHUNK * self.chunks + TILE_FILTER * self.filters)
+        a_round = max(alone, busy) + min(alone, busy) / 4
+        rounds = math.ceil(min(self.strip, c.out[0]) / self.rows)
+        item = rounds * a_round + ITEM + ITEM_ROW * self.ring * self.vectors / THREADS
         moved = 2 * (c.batch * math.prod(c.size) * c.ic + c.pixels * c.oc)
-        return of.launch_seconds + moved / of.memory
+        ns = math.ceil(self.items / self.blocks) * item
+        return START * 1e-9 + max(ns * 1e-9, moved / of.memory)
+
+    def __str__(self) -> str:
+        return f"{self.rows} of {self.strip} rows at once, {self.per_sm} blocks an SM"
 
 
-def plan_first(
-    conv: Conv, sms: int | None = None, rows: int | None = None, per_sm: int | None = None
-) -> FirstPlan:
-    """As many rows at once as keep all warps busy, in the strips that end soonest.
+def takes_rows(conv: Conv) -> bool:
+    """Whether there is such a kernel for the sizes.
+
+    There are at most four channels and 128 filters, and no dilation. The numbers of a row of the
+    image are a multiple of 8, and so are the filters. A filter has at most 256 weights.
+
+    >>> takes_rows(Conv(8, (224, 224), 3, 64, (7, 7), (3, 3), (2, 2)))
+    True
+    >>> takes_rows(Conv(8, (223, 223), 3, 64, (7, 7), (3, 3), (2, 2)))
+    False
+    """
+    few = conv.ic <= CHANNELS and conv.oc <= FILTERS and conv.taps * conv.ic <= WEIGHTS
+    whole = conv.size[1] * conv.ic % 8 == 0 and conv.oc % 8 == 0
+    return few and whole and conv.dilation == (1, 1) and conv.taps > 1 and conv.groups == 1
+
+
+def rows_plans(
+    conv: Conv, sms: int | None = None, many: int = 1, bias: bool = False, activation: str = ""
+) -> list[RowsPlan]:
+    """Plans for a convolution of few channels, the fastest by the model first.
+
+    >>> conv = Conv(8, (224, 224), 3, 64, (7, 7), (3, 3), (2, 2))
+    >>> best, *others = rows_plans(conv, sms=132, many=3)
+    >>> all(best.seconds <= other.seconds for other in others)
+    True
 
     Args:
-        conv: the sizes.
-        sms: of the GPU; None for those of this machine's.
-        rows, per_sm: of the plan; None for what should be best.
+        conv: the sizes; where `takes_rows` says no, there is no plan.
+        sms: of the GPU; None for those of this machine's (132 without a GPU).
+        many: at most so many.
+        bias, activation: as for `RowsPlan`.
+    """
+    sms = check_sms(sms)
+    check_activation(activation)
+    if not takes_rows(conv):
+        return []
+    found = []
+    for rows in (rows for rows in ROWS if rows <= conv.out[0]):
+        for per_sm in PER_SM:
+            strip = _strip(conv, rows, per_sm * sms)
+            plan = RowsPlan(conv, sms, rows, strip, per_sm, bias, activation)
+            if plan.fits:
+                found.append(plan)
+    return sorted(found, key=lambda plan: plan.seconds)[:many]
+
+
+def _strip(conv: Conv, rows: int, most: int) -> int:
+    """The height of strips that end soonest; a strip begins with half a round's loads."""
+
+    def ends(strip: int) -> float:
+        items = conv.batch * math.ceil(conv.out[0] / strip)
+        return math.ceil(items / min(most, items)) * (strip / rows + 0.5)
+
+    return min(range(rows, up(conv.out[0], rows) + 1, rows), key=ends)
+
+
+def plan_rows(
+    conv: Conv, sms: int | None = None, bias: bool = False, activation: str = ""
+) -> RowsPlan:
+    """The plan that should be the fastest: see `rows_plans`.
 
     Raises:
         ValueError: there is no such kernel for the sizes.
     """
-    sms = check_sms(sms)
-    if conv.ic > 4 or conv.size[1] * conv.ic % 8 or conv.oc % 8 or conv.oc > 128:
+    found = rows_plans(conv, sms, 1, bias, activation)
+    if not found:
         raise ValueError(
-            f"conv is {shown(conv)}; expected at most 4 channels, those of a row and the filters a "
-            "multiple of 8, and at most 128 filters"
+            f"conv is {shown(conv)}; expected at most {CHANNELS} channels, those of a row and the "
+            f"filters a multiple of 8, at most {FILTERS} filters of at most {WEIGHTS} weights, no "
+            "dilation, and rows for which shared memory has room"
         )
-    if conv.dilation != (1, 1) or conv.taps * conv.ic > 256:
-        raise ValueError(f"conv is {shown(conv)}; expected no dilation, and at most 256 weights")
-    per_sm = per_sm or (2 if conv.oc <= 64 else 1)
-    rows = rows or _rows(conv, sms, per_sm)
-    heights = range(rows, up(conv.out[0], rows) + 1, rows)
-    strips = [FirstPlan(conv, sms, rows, strip, per_sm) for strip in heights]
-    return min(strips, key=lambda p: math.ceil(p.items / p.blocks) * (p.strip / rows + 0.5))
+    return found[0]
 
 
-def _rows(conv: Conv, sms: int, per_sm: int) -> int:
-    """How many rows at once leave the fewest warps idle, and as many as there is room for."""
-    found = [(0.0, 1)]
-    for rows in range(1, 9):
-        plan = FirstPlan(conv, sms, rows, rows, per_sm)
-        busy = rows * plan.groups
-        if plan.later <= MOST and plan.nbytes <= ROOM * 2 // per_sm and busy <= 4 * WARPS:
-            found.append((busy / up(busy, WARPS) // 0.05, rows))
-    return max(found)[1]
+def rows_weights(plan: RowsPlan, w: Array) -> Array:
+    """Weights of (taps, oc, ic) as the kernel takes them: pieces of filters by 64 in depth.
 
-
-def first_weights(plan: FirstPlan, w: Any) -> Any:
-    """Weights of (taps, oc, ic) as the kernel takes them: pieces of filters by 64 in depth."""
+    >>> plan = plan_rows(Conv(8, (224, 224), 3, 64, (7, 7), (3, 3), (2, 2)))
+    >>> rows_weights(plan, np.ones((49, 64, 3), "float16")).sum() == 49 * 64 * 3
+    True
+    """
     c = plan.conv
     rows = np.zeros((plan.filters, c.kernel[0], plan.depth), w.dtype)
     row = w.reshape(*c.kernel, c.oc, c.ic).transpose(2, 0, 1, 3).reshape(c.oc, c.kernel[0], -1)
@@ -198,29 +288,30 @@ def load_pixels(left, rows, row, group, lane, plan):
 
 
 @T.inline
-def multiply_pixels(acc, left, matrix, plan):
-    """Begin all products of 64 pixels by all filters."""
+def multiply_pixels(acc, left, matrix, steps, filters):
+    """Begin all products of 64 pixels by so many filters, in so many steps of 16 numbers."""
     T.ptx.wgmma.fence.sync.aligned()
-    for s in T.unroll(plan.steps):
-        T.ptx[f"wgmma.mma_async.sync.aligned.m64n{plan.filters}k16.f32.f16.f16"](
-            *[acc[j] for j in range(plan.filters // 2)],
+    for s in T.unroll(steps):
+        T.ptx[f"wgmma.mma_async.sync.aligned.m64n{filters}k16.f32.f16.f16"](
+            *[acc[j] for j in range(filters // 2)],
             left[s * 4], left[s * 4 + 1], left[s * 4 + 2], left[s * 4 + 3],
-            matrix[0] + T.Cast("uint64", s // 4 * (plan.filters * 8) + s % 4 * 2),
-            T.ptx.pred(s > 0), 1, 1, 0,
+            matrix[0] + T.Cast("uint64", s // 4 * (filters * 8) + s % 4 * 2),
+            T.ptx.pred(s > 0), AS_IT_IS, AS_IT_IS, ALONG_ROWS,
         )  # fmt: skip
     T.ptx.wgmma.commit_group.sync.aligned()
 
 
 @T.inline
-def finish(acc, pair, bias, tile, warp, lane, activation, plan):
+def finish(acc, pair, bias, tile, warp, lane, plan):
     """Add the bias, apply the activation, and put 16 pixels, rounded, into a warp's own tile."""
     for j in T.unroll(plan.filters // 8):
         for i in T.unroll(4):
             n: T.let[T.int32] = j * 4 + i
-            acc[n] = acc[n] + bias[j * 8 + lane % 4 * 2 + i % 2]
-            if activation != "":
+            if plan.bias:
+                acc[n] = acc[n] + bias[j * 8 + lane % 4 * 2 + i % 2]
+            if plan.activation != "":
                 acc[n] = T.max(acc[n], T.float32(0))
-            if activation == "relu6":
+            if plan.activation == "relu6":
                 acc[n] = T.min(acc[n], T.float32(6))
     for j in T.unroll(plan.filters // 16):
         for q in T.unroll(4):
@@ -246,26 +337,28 @@ def store(Y, pairs, own, image, row, group, warp, lane, plan):
                 Y[image, row, x, place % units * 4 + v] = own[v]
 
 
-def first_layer(plan: FirstPlan, activation: str = "relu") -> Any:
-    """A kernel for a convolution of few channels with a bias and an activation.
+# Used in hopper/which_plan.
+def conv_rows(plan: RowsPlan) -> Any:
+    """A kernel for a convolution of few channels, with a bias and an activation where asked for.
+
+    >>> conv = Conv(8, (224, 224), 3, 64, (7, 7), (3, 3), (2, 2))
+    >>> kernel = conv_rows(plan_rows(conv, bias=True, activation="relu"))
+    >>> [param.shape for param in kernel.params]
+    [(8, 224, 224, 3), (192, 64), (64,), (8, 112, 112, 64)]
 
     Args:
         plan: the sizes, and how the work is cut.
-        activation: 'relu', 'relu6' or ''.
 
     Returns:
-        A PrimFunc of X, (batch, height, width, ic), W (see `first_weights`), B, float32, and Y.
+        A PrimFunc of X, (batch, height, width, ic), W (see `rows_weights`), if there is a bias, B,
+        float32, and Y.
     """
     c = plan.conv
     (h, w), (high, wide) = c.size, c.out
     strips, tile_words = math.ceil(high / plan.strip), plan.filters // 2 + 4
 
-    @T.prim_func
-    def main(x_ptr: T.handle, w_ptr: T.handle, b_ptr: T.handle, y_ptr: T.handle):
-        X = T.match_buffer(x_ptr, (c.batch, h, w, c.ic), "float16", align=16)
-        W = T.match_buffer(w_ptr, plan.weights, "float16", align=16)
-        B = T.match_buffer(b_ptr, (c.oc,), "float32", align=16)
-        Y = T.match_buffer(y_ptr, (c.batch, high, wide, c.oc), "float16", align=16)
+    @T.inline
+    def body(X, W, B, Y):
         numbers = T.decl_buffer((c.batch, h, plan.line // 2), "uint32", data=X.data, align=16)
         results = T.decl_buffer((c.batch, high, wide, c.oc // 2), "uint32", data=Y.data, align=16)
         T.device_entry()
@@ -308,8 +401,11 @@ def first_layer(plan: FirstPlan, activation: str = "relu") -> Any:
                     sW[j, :, :], W[j * plan.filters : (j + 1) * plan.filters, 0:64],
                     arrived.ptr_to([0]),
                 )  # fmt: skip
-        if thread < plan.filters:
-            bias[thread] = T.if_then_else(thread < c.oc, B[T.min(thread, c.oc - 1)], T.float32(0))
+        if plan.bias:  # noqa: SIM102 decided when the kernel is made
+            if thread < plan.filters:
+                bias[thread] = T.if_then_else(
+                    thread < c.oc, B[T.min(thread, c.oc - 1)], T.float32(0)
+                )
         for j in T.unroll(plan.steps * 4 - plan.chunks * 2):
             left[plan.chunks * 2 + j] = T.uint32(0)
         arrived.wait(0, 0)
@@ -345,9 +441,9 @@ def first_layer(plan: FirstPlan, activation: str = "relu") -> Any:
                     g: T.let[T.int32] = T.min(i * WARPS + warp, plan.rows * plan.groups - 1)
                     row: T.let[T.int32] = top + g // plan.groups
                     load_pixels(left, rows, row, g % plan.groups, lane, plan)
-                    multiply_pixels(acc, left, matrix, plan)
+                    multiply_pixels(acc, left, matrix, plan.steps, plan.filters)
                     T.ptx.wgmma.wait_group.sync.aligned(0)
-                    finish(acc, pair, bias, tile, warp, lane, activation, plan)
+                    finish(acc, pair, bias, tile, warp, lane, plan)
                     T.cuda.warp_sync()
                     if i * WARPS + warp < plan.rows * plan.groups and row < begin + many:
                         store(results, pairs, own, image, row, g % plan.groups, warp, lane, plan)
@@ -362,4 +458,28 @@ def first_layer(plan: FirstPlan, activation: str = "relu") -> Any:
                 T.cuda.cta_sync()
             item = item + plan.blocks
 
-    return dependent_launch(main)
+    x_type, y_type = (c.batch, h, w, c.ic), (c.batch, high, wide, c.oc)
+
+    # TVM's parser wants a kernel for each list of parameters.
+    def plain() -> Any:
+        @T.prim_func
+        def main(x_ptr: T.handle, w_ptr: T.handle, y_ptr: T.handle):
+            X = T.match_buffer(x_ptr, x_type, "float16", align=16)
+            W = T.match_buffer(w_ptr, plan.weights, "float16", align=16)
+            Y = T.match_buffer(y_ptr, y_type, "float16", align=16)
+            body(X, W, Y, Y)
+
+        return main
+
+    def with_bias() -> Any:
+        @T.prim_func
+        def main(x_ptr: T.handle, w_ptr: T.handle, b_ptr: T.handle, y_ptr: T.handle):
+            X = T.match_buffer(x_ptr, x_type, "float16", align=16)
+            W = T.match_buffer(w_ptr, plan.weights, "float16", align=16)
+            B = T.match_buffer(b_ptr, (c.oc,), "float32", align=16)
+            Y = T.match_buffer(y_ptr, y_type, "float16", align=16)
+            body(X, W, B, Y)
+
+        return main
+
+    return dependent_launch(with_bias() if plan.bias else plain())
