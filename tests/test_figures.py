@@ -100,7 +100,7 @@ def test_records_of_other_devices_are_drawn_behind(monkeypatch):
     *lines, behind = plt.gca().get_lines()
     assert len(lines) == len(record.series)
     assert behind.get_color() == lines[0].get_color() and behind.get_linestyle() == "--"
-    assert any("broken: NVIDIA T4, driver" in text for text in texts())
+    assert any("thin: NVIDIA T4, driver" in text for text in texts())
 
 
 def beside(monkeypatch, **changed):
@@ -145,13 +145,19 @@ def test_given_x_values_hold_for_no_device_with_other_values(monkeypatch):
     record, _ = beside(monkeypatch, **shorter(d2ltvm.load_record("vector_add/bandwidth")))
     d2ltvm.plot_record(record, x=record.values / 2, xscale="log")
     assert len(plt.gca().get_lines()) == len(record.series)
-    assert not any("broken" in text for text in texts())
+    assert not any("T4" in text for text in texts())
 
 
 def test_a_device_without_the_series_is_not_named_at_the_foot(monkeypatch):
     record, _ = beside(monkeypatch, series={"else": [1.0] * 10}, spread={})
     d2ltvm.plot_record(record, xscale="log")
-    assert not any("broken" in text for text in texts())
+    assert not any("T4" in text for text in texts())
+
+
+def test_the_provenance_names_all_that_is_drawn(monkeypatch):
+    record, other = beside(monkeypatch)
+    assert figures.provenance(record) == f"{record.caption}\nthin: {other.caption}"
+    assert figures.provenance(record, []) == record.caption
 
 
 @pytest.mark.parametrize("x", [[1, 2], lambda n: n[:2], lambda n: 3, "MiB"])

@@ -137,6 +137,7 @@ def test_the_api_page_has_every_name_of_the_package(pages):
 
 
 BUDGET = 150_000  # bytes of a page's scripts, compressed
+INDEX = "searchindex.js", 150_000  # of the words of all pages, beside that: it grows with the book
 
 
 def scripts(path):
@@ -145,6 +146,7 @@ def scripts(path):
     files = [
         (path.parent / unquote(urlsplit(source).path)).read_bytes()
         for source in re.findall(r'<script[^>]*?\bsrc="([^"]+)"', html)
+        if INDEX[0] not in source
     ]
     inside = [text.encode() for text in re.findall(r"<script[^>]*>([^<]+)</script>", html)]
     return sum(len(gzip.compress(each, 9)) for each in files + inside)
@@ -153,6 +155,11 @@ def scripts(path):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_scripts_of_a_page_are_small(path):
     assert scripts(path) <= BUDGET
+
+
+def test_the_index_of_words_is_small():
+    (path,) = SITE.glob(INDEX[0])
+    assert len(gzip.compress(path.read_bytes(), 9)) <= INDEX[1]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

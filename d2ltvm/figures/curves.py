@@ -204,7 +204,7 @@ def provenance(record: RecordLike, others: Iterable[RecordLike] | None = None) -
     """Where a drawn record comes from, and those of other devices that are drawn behind it.
 
     >>> provenance(d2ltvm.load_record("latency/copy_sizes")).splitlines()[1]
-    'broken: NVIDIA H100 80GB HBM3, driver ...; recorded ...'
+    'thin: NVIDIA H100 80GB HBM3, driver ...; recorded ...'
 
     Args:
         record: a `Record`.
@@ -212,7 +212,7 @@ def provenance(record: RecordLike, others: Iterable[RecordLike] | None = None) -
     """
     if others is None:
         others = record.elsewhere.values()
-    return "\n".join([record.caption, *(f"broken: {other.caption}" for other in others)])
+    return "\n".join([record.caption, *(f"thin: {other.caption}" for other in others)])
 
 
 def bars(
