@@ -1,14 +1,27 @@
 """The convolution of few channels that reads images as they are: `hopper.rows`."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
 import d2ltvm
 from d2ltvm.bench import sets
+from d2ltvm.bench.records import stored_lines
 from d2ltvm.compiler.verify import compare
+from d2ltvm.hopper import any_costs
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_layer import any_layer, from_text, to_text
-from d2ltvm.hopper.rows import RowsPlan, conv_rows, plan_rows, rows_plans, rows_weights, takes_rows
+from d2ltvm.hopper.rows import (
+    RowsPlan,
+    _strip,
+    conv_rows,
+    plan_rows,
+    rows_plans,
+    rows_weights,
+    takes_rows,
+)
 from d2ltvm.network.hopper_kernels import RowsConv, conv_kernels
 from d2ltvm.network.reference import conv as exact
 
@@ -131,6 +144,36 @@ def test_a_network_gets_it_as_a_launch():
         str(kernel)
         == f"{kernel.layer.plan.rows} of {kernel.layer.plan.strip} rows at once, 4 blocks an SM"
     )
+
+
+def tried():
+    """Plans that ran on an H200, and their µs, by layer."""
+    cases = [c for c in (*sets.layers(), *sets.unseen()) if takes_rows(c.conv)]
+    found = {case.title: case.conv for case in cases}
+    for (name, oc, stride), batch in itertools.product(
+        (("MobileNet", 32, (2, 2)), ("VGG-16", 64, (1, 1))), (1, 32, 256)
+    ):
+        conv = Conv(batch, (224, 224), 3, oc, (3, 3), (1, 1), stride)
+        found[sets.Case(name, conv).title] = conv
+    _, *lines = stored_lines("first_layers_tried.jsonl", "nvidia-h200")
+    for line in lines:
+        conv, us = found[line["title"]], line["us"]
+        plans = {RowsPlan(conv, 132, *line["rule"]): us["rule"]}
+        for name in (name for name in us if "rows" in name):
+            rows, per_sm = int(name.split()[0]), int(name.split()[2])
+            plans[RowsPlan(conv, 132, rows, _strip(conv, rows, 132 * per_sm), per_sm)] = us[name]
+        yield plans
+
+
+def test_the_model_is_as_near_as_its_comment_says(monkeypatch):
+    monkeypatch.setattr(any_costs, "fitted", lambda chip=None: "H200")
+    races = list(tried())
+    errors = [abs(math.log(1e6 * p.seconds / us)) for plans in races for p, us in plans.items()]
+    assert len(races) == 13
+    assert 95 < len(errors) <= 105
+    assert np.mean(errors) < 0.105
+    lost = [plans[min(plans, key=lambda p: p.seconds)] / min(plans.values()) for plans in races]
+    assert max(lost) < 1.1
 
 
 @pytest.mark.parametrize("activation", ["tanh", "Relu"])

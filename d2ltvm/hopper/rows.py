@@ -47,7 +47,7 @@ REGISTERS = 65536  # of an SM, of 32 bits
 OTHERS = 24  # registers of a thread that hold neither sums nor pixels, about
 
 # Nanoseconds, for `RowsPlan.seconds`. Source: 105 plans of 13 layers on an H200, fitted to the mean
-# square of the logarithm: `first_layers.jsonl` there. The mean error is 10%.
+# square of the logarithm: `first_layers_tried.jsonl` there. The mean error is 10%.
 ROUND, GROUP, GROUP_CHUNK, GROUP_FILTER = 354, 174, 15.5, 9.8  # waits, one after the other
 TILE_CHUNK, TILE_FILTER = 2.52, 0.85  # what 16 pixels keep an SM busy
 ITEM, ITEM_ROW, START = 110, 12.6, 1590
@@ -56,6 +56,7 @@ Array = npt.NDArray[Any]
 
 
 def up(n: int, to: int) -> int:
+    """The next multiple of a number, or the number itself where it is one."""
     return -(-n // to) * to
 
 
@@ -117,7 +118,7 @@ class RowsPlan:
 
     @property
     def nbytes(self) -> int:
-        """Of shared memory."""
+        """Of shared memory; 1,024 are for the biases and what alignment takes."""
         tile = WARPS * 16 * (self.filters + 8) * 2
         return self.weights[0] * 128 + self.ring * self.words * 4 + tile + 1024
 
