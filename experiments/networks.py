@@ -76,15 +76,24 @@ def torch_module(net, weights, dtype):
                 case "Dense":
                     own = (getattr(self, node.weight), getattr(self, node.bias, None))
                     return activations[node.activation](functional.linear(x, *own))
-                case "MaxPool2d":
-                    return functional.max_pool2d(x, node.kernel, node.stride, node.padding)
-                case "GlobalAvgPool":
-                    return functional.adaptive_avg_pool2d(x, 1)
-                case "Flatten":
-                    return torch.flatten(x, 1)
-            raise ValueError(node.kind)
+            return without_weights(node, x)
 
     return Module().eval()
+
+
+def without_weights(node, x):
+    """PyTorch's result for a node that has no weights."""
+    import torch
+    from torch.nn import functional
+
+    match node.kind:
+        case "MaxPool2d":
+            return functional.max_pool2d(x, node.kernel, node.stride, node.padding)
+        case "GlobalAvgPool":
+            return functional.adaptive_avg_pool2d(x, 1)
+        case "Flatten":
+            return torch.flatten(x, 1)
+    raise ValueError(node.kind)
 
 
 def peak_of(make):
@@ -233,14 +242,15 @@ def measure(name, batch, functions, compiled, fixed, folder):
         file.write(json.dumps(line) + "\n")
 
 
-def compiled_by_torch(fixed):
-    """A network by torch.compile, which has searched."""
+def compiled_by_torch(fixed, mode="default"):
+    """A network by torch.compile in one of its modes, which has searched."""
     import torch
     import torch._inductor.config
 
     torch._inductor.config.freezing = True
     net, weights, _ = fixed
-    compiled = torch.compile(torch_module(net, weights, torch.float16), dynamic=False)
+    module = torch_module(net, weights, torch.float16)
+    compiled = torch.compile(module, dynamic=False, mode=mode)
     x = torch.zeros(net.input.size, dtype=torch.float16, device="cuda")
     with torch.no_grad():
         compiled(x.contiguous(memory_format=torch.channels_last))

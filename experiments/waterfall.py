@@ -19,7 +19,15 @@ from pathlib import Path
 
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "14")
 sys.path.insert(0, str(Path(__file__).parent))
-from networks import REST, seconds, torch_graph, torch_module
+from networks import (
+    REST,
+    compiled_by_torch,
+    our_graph,
+    seconds,
+    torch_graph,
+    torch_module,
+    without_weights,
+)
 
 from d2ltvm import network
 from d2ltvm.hopper import tiles
@@ -179,17 +187,11 @@ def torch_unfused(net, weights, last):
                 return torch.relu_(x)
             case "Add":
                 return x.add_(more[0])
-            case "MaxPool2d":
-                return functional.max_pool2d(x, node.kernel, node.stride, node.padding)
-            case "GlobalAvgPool":
-                return functional.adaptive_avg_pool2d(x, 1)
-            case "Flatten":
-                return torch.flatten(x, 1)
             case "Dropout":
                 return x
             case "Dense":
                 return functional.linear(x, held[node.weight], held.get(node.bias))
-        raise ValueError(node.kind)
+        return without_weights(node, x)
 
     def module(x):
         values, left = {net.input.name: x}, {n.name: len(net.readers(n.name)) for n in net}
@@ -270,25 +272,10 @@ class Steps:
         return found
 
 
-def our_graph(program, functions, images):
-    on_gpu = launching.OnGpu(program, {k: functions[k] for k in program.kernels})
-    on_gpu.images.copy_(images.permute(0, 2, 3, 1))
-    return launching.captured(on_gpu.launch), lambda: on_gpu.result
-
-
 def searched(net, weights, mode):
-    """torch.compile with frozen weights, in a mode of its own."""
-    import torch
-    import torch._inductor.config
-
-    torch._inductor.config.freezing = True
-    module = torch_module(net, weights, torch.float16)
-    compiled = torch.compile(module, dynamic=False, mode=mode)
-    x = torch.zeros(net.input.size, dtype=torch.float16, device="cuda")
+    """torch.compile in a mode, and a line on how long it took."""
     begin = time.time()
-    with torch.no_grad():
-        compiled(x.contiguous(memory_format=torch.channels_last))
-    torch.cuda.synchronize()
+    compiled = compiled_by_torch((net, weights, None), mode)
     print(mode, f"{time.time() - begin:.0f} s", flush=True)
     return compiled
 

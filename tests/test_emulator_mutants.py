@@ -179,6 +179,13 @@ DEPENDENT = {
         rf"{KERNEL_BEFORE} by each thread, or by one and then a barrier",
     ),
 }
+# Kernels that keep rows of images in shared memory, and load a first matrix from there.
+FEW_CHANNELS = {
+    **DEPENDENT,
+    "weights are not waited for": (m.without("mbarrier_wait", 0), BEFORE),
+    "no sync behind the image": (m.without("cta_sync", 1), UNKNOWN),
+    "sums are not waited for": (m.without("wgmma_wait_group", 0), SUMS),
+}
 # Slots that are handed back one round later.
 HANDED = {
     "a slot is not waited for": (m.without("wgmma_wait_group", 0), EARLY),
@@ -529,16 +536,13 @@ OWN = {  # of one kernel each
         ),
     },
     "stem": {
-        **DEPENDENT,
-        "weights are not waited for": (m.without("mbarrier_wait", 0), BEFORE),
+        **FEW_CHANNELS,
         "weights are waited for in the other phase": (
             m.put("mbarrier_wait", 0, 1, 1),
             BEFORE,
         ),
-        "no sync behind the image": (m.without("cta_sync", 1), UNKNOWN),
         "no sync between convolution and pool": (m.without("cta_sync", 2), UNKNOWN),
         "no sync behind the pool": (m.without("cta_sync", 3), UNKNOWN),
-        "sums are not waited for": (m.without("wgmma_wait_group", 0), SUMS),
         "wgmma.fence before pixels are loaded": (m.moved("wgmma_fence", 0, "cta_sync", 1), MATRIX),
         "pixels are overwritten while products read them": (
             lambda _: changed(stem.stem, (PIXELS, PIXELS + "left[0] = T.uint32(0)\n" + " " * 20))(
@@ -548,14 +552,11 @@ OWN = {  # of one kernel each
         ),
     },
     "rows": {
-        **DEPENDENT,
-        "weights are not waited for": (m.without("mbarrier_wait", 0), BEFORE),
-        "no sync behind the image": (m.without("cta_sync", 1), UNKNOWN),
+        **FEW_CHANNELS,
         "no sync before rows are overwritten": (m.without("cta_sync", 2), UNKNOWN),
         "no sync behind the rows that come next": (m.without("cta_sync", 3), UNKNOWN),
         "no sync of a warp before its tile is read": (m.without("warp_sync", 0), UNKNOWN),
         "no sync of a warp before its tile is overwritten": (m.without("warp_sync", 1), UNKNOWN),
-        "sums are not waited for": (m.without("wgmma_wait_group", 0), SUMS),
     },
     "depthwise": DEPENDENT,
     "max_pool": DEPENDENT,
