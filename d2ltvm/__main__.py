@@ -175,6 +175,13 @@ def parser() -> argparse.ArgumentParser:
         "where there is one, and else the processor)",
     )
     run.add_argument(
+        "--by",
+        choices=["launches", "relax"],
+        default="launches",
+        help="who calls the kernels of an H100 or H200, and plans the memory: the book's launches "
+        "(default), or TVM's virtual machine, which runs the network on a processor anyway",
+    )
+    run.add_argument(
         "--picture", metavar="FILE", help="draw the times of layers as well, into a .png or .svg"
     )
     run.add_argument("--json", action="store_true", help="print JSON instead of a table")

@@ -1,7 +1,9 @@
-"""Errors of the package that no built-in exception names, and what checks ask of a value."""
+"""Errors: what no built-in exception names, and checks of a value, each an error in one line."""
 
-from numbers import Integral
+from numbers import Integral, Rational, Real
 from typing import Any
+
+MOST = 2**31 - 1  # elements of a tensor: TVM counts them in 32 bits, and wraps around
 
 
 def shown(value: Any, most: int = 60) -> str:
@@ -25,6 +27,54 @@ def is_integer(value: Any) -> bool:
     (True, False, False)
     """
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """`value` as a Python int, whatever integer it is: NumPy's narrow ones would wrap around.
+
+    >>> whole("n", 0)
+    Traceback (most recent call last):
+        ...
+    ValueError: n is 0; expected a positive integer
+
+    Raises:
+        ValueError: it is no integer, or is under `least`; says so by `name`.
+    """
+    if not is_integer(value) or value < least:
+        expected = "a positive integer" if least == 1 else f"an integer from {least}"
+        raise ValueError(f"{name} is {shown(value)}; expected {expected}")
+    return int(value)
+
+
+def in_32_bits(name: str, value: Any, least: int = 1) -> int:
+    """`whole`, of what TVM counts with."""
+    number = whole(name, value, least)
+    if number > MOST:
+        raise ValueError(f"{name} is {shown(value)}; expected an integer under 2**31")
+    return number
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is an integer or a float, of Python or of NumPy; True and False are none."""
+    return is_integer(value) or (isinstance(value, Real) and not isinstance(value, Rational))
+
+
+def as_number(name: str, value: Any) -> float:
+    """`value` as a Python float, or a ValueError where it is no number."""
+    if not is_number(value):
+        raise ValueError(f"{name} is {shown(value)}; expected a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is {shown(value)}; expected one that a float holds") from None
+
+
+def above_zero(name: str, value: Any) -> float:
+    """`value` as a Python float, or a ValueError that names it where it is not above zero."""
+    number = as_number(name, value)
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{name} is {shown(value)}; expected a number above zero")
+    return number
 
 
 class MissingError(RuntimeError):

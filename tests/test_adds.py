@@ -225,17 +225,31 @@ def test_blockers_take_all_but_some_and_are_released(gpu):
 
 
 def test_blockers_that_do_not_wait_are_an_error(gpu, monkeypatch):
+    monkeypatch.setattr(occupied, "TRIES", 1)
     gpu.busy = False
-    with pytest.raises(RuntimeError, match="ended before the launches"):
+    with pytest.raises(RuntimeError, match="ended before the launches; does another process"):
         occupied.with_free_sms({"add": lambda: None}, [4])
     gpu.start = False
     monkeypatch.setattr(occupied, "LONGEST", 0)
-    with pytest.raises(RuntimeError, match="0 of 4 blockers started"):
+    with pytest.raises(RuntimeError, match="0 of 4 blockers started; does another process"):
         occupied.with_free_sms({"add": lambda: None}, [4])
     assert all(words.history for words in gpu.words if len(words.host) == 2)
     for free in ([], [0], [9]):
         with pytest.raises(ValueError, match="expected numbers from 1 to 8"):
             occupied.with_free_sms({}, free)
+
+
+def test_a_launch_beside_another_process_is_timed_again_and_a_line_says_so(gpu, monkeypatch):
+    tries = []
+    monkeypatch.setattr(occupied, "PAUSE", 0)
+    monkeypatch.setattr(occupied, "_busy", lambda _: tries.append(1) or len(tries) % 3 == 0)
+    with pytest.warns(UserWarning, match="a launch is timed again") as said:
+        found = occupied.with_free_sms({"add": lambda: None}, [6])
+    assert found.series == {"add": [6.0], "multiprocessors seen": [6.0]}
+    assert len(tries) == 3 * (occupied.ROUNDS + 1)  # in each, the third try was left in peace
+    assert len({str(line.message) for line in said}) == 1
+    states = [words for words in gpu.words if len(words.host) == 2]
+    assert all(words.history == [[2, 1]] for words in states)  # each try released its blockers
 
 
 def test_blockers_compile_for_every_chip_of_the_book():

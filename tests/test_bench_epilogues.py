@@ -38,6 +38,14 @@ def test_a_layer_is_measured_with_every_epilogue(clock, tmp_path):  # noqa: F811
     assert text.splitlines()[0].endswith("geometric mean of the ratios 2.828")
 
 
+@pytest.mark.slow
+def test_so_is_a_product_as_its_matrix_is_given(clock):  # noqa: F811
+    for case in CASES[2:]:
+        runs = race(clock)(case, beside(clock))
+        ours = {epilogues.named(OURS, name) for name in ("", *epilogues.EPILOGUES)}
+        assert set(runs) > ours
+
+
 def test_a_wrong_kernel_is_not_timed(clock):  # noqa: F811
     with pytest.raises(WrongResultError):
         race(clock)(CASES[0], beside(clock, Wrong))

@@ -1,5 +1,6 @@
 """The kernels that pages run on their readers' GPUs, as far as that goes without a browser."""
 
+import functools
 import html
 import json
 import math
@@ -23,11 +24,12 @@ pytestmark = pytest.mark.slow
 
 ENGINE = scripts.Engine()
 NAMES = list(catalog.BY_NAME)
+launches = functools.cache(kernels.launches)  # several tests look at those of a kernel
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_is_within_what_webgpu_guarantees_at_each_size(name):
-    told = kernels.launches(name)
+    told = launches(name)
     of = catalog.BY_NAME[name]
     for size in told["sizes"]:
         assert len(size["variants"]) == len(of.variants)
@@ -66,7 +68,7 @@ def test_an_index_that_changes_would_be_found():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_thread_keeps_can_be_in_registers(name):
-    for size in kernels.launches(name)["sizes"]:
+    for size in launches(name)["sizes"]:
         for variant in size["variants"]:
             source = variant["launch"]["source"]
             assert changing_indices(source) == []
@@ -75,7 +77,7 @@ def test_what_a_thread_keeps_can_be_in_registers(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_smallest_size_suits_a_processor_and_the_largest_a_gpu(name):
-    smallest, *_, largest = [None, *kernels.launches(name)["sizes"]][1:] * 2
+    smallest, *_, largest = [None, *launches(name)["sizes"]][1:] * 2
     for variant in smallest["variants"]:
         assert variant["flop"] <= 6e7 and variant["bytes"] <= 1e7
     for variant in largest["variants"]:

@@ -64,3 +64,25 @@ def test_a_plan_with_something_else_to_compute_can_run_or_there_is_none(more):
 def test_costs_are_a_chips():
     assert costs("NVIDIA H100 80GB HBM3") is COSTS["H100"]
     assert costs("H200") is costs("NVIDIA GH200") is COSTS["H200"]
+
+
+@pytest.mark.parametrize(
+    ("conv", "options", "way"),
+    [
+        (Conv(256, (7, 7), 512, 512, (3, 3), (1, 1)), {}, "boxes"),
+        (Conv(256, (7, 7), 512, 512, (3, 3), (1, 1)), {"bias": True}, "whole"),  # it has no bias
+        (Conv(256, (28, 28), 256, 256, (3, 3), (1, 1), (2, 2)), {}, "whole"),  # slower in the race
+        (Conv(32, (7, 7), 512, 512, (3, 3), (1, 1)), {}, "whole"),  # not in the race
+    ],
+)
+def test_the_special_kernel_is_taken_where_it_won(conv, options, way, monkeypatch):
+    monkeypatch.setattr(fastest, "fitted", lambda: "H200")
+    found = ways(conv, sms=132, **options)
+    assert found[0].way == any_layer(conv, sms=132, **options).way == way
+    assert len(found) == len(set(found))
+
+
+def test_nothing_was_raced_on_an_h100_or_with_fewer_sms():
+    conv = Conv(256, (7, 7), 512, 512, (3, 3), (1, 1))
+    assert fastest.boxes_won(conv, 132, "H200")
+    assert not fastest.boxes_won(conv, 132, "H100") and not fastest.boxes_won(conv, 131, "H200")

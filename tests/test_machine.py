@@ -8,7 +8,7 @@ from tvm import te
 
 import d2ltvm
 from d2ltvm import schedules
-from d2ltvm.analysis import accesses, coalescing, sass, sass_interpreter
+from d2ltvm.analysis import accesses, coalescing, sass, sass_arithmetic, sass_interpreter
 from d2ltvm.compiler import launches, lowering
 
 
@@ -108,7 +108,7 @@ def run(*lines):
     )
     m = sass_interpreter.Machine(sass.parse(text), LAUNCH, np.array([[2, 1, 0]]), "sm_90")
     m.run()
-    return m
+    return m.operands
 
 
 def test_threads_know_where_they_are():
@@ -206,7 +206,7 @@ def test_addresses_of_64_bits():
         "IADD3.X R11, RZ, R9, RZ, P1, !PT",
         "EXIT",
     )
-    second = 2 * sass_interpreter.TENSOR
+    second = 2 * sass_arithmetic.TENSOR
 
     def pair(k):
         return int(m.registers[f"R{k}"][0]) + (int(m.registers[f"R{k + 1}"][0]) << 32)
@@ -234,7 +234,7 @@ def test_threads_part_and_meet_again():
     )
     m = sass_interpreter.Machine(sass.parse(text), LAUNCH, np.array([[0, 0, 0]]), "sm_90")
     m.run()
-    assert (m.registers["R2"] == np.arange(64) % 8).all()
+    assert (m.operands.registers["R2"] == np.arange(64) % 8).all()
 
 
 def test_prmt_takes_bytes_of_two_registers():

@@ -124,7 +124,7 @@ def ran(monkeypatch):
     """The targets that the command took, whose runs take no time; a machine without a Hopper."""
     seen = []
     monkeypatch.setattr(command, "run", lambda *_: seen.append("llvm") or found())
-    monkeypatch.setattr(run_on_hopper, "run", lambda *_: seen.append("cuda") or found())
+    monkeypatch.setattr(run_on_hopper, "run", lambda *_, **__: seen.append("cuda") or found())
     monkeypatch.setattr(devices, "has_hopper", lambda: False)
     return seen
 
@@ -202,7 +202,7 @@ def test_the_target_is_what_the_machine_has_and_is_said(ran, capsys, monkeypatch
 
 
 def test_what_the_gpu_lacks_says_how_to_do_without_it(ran, capsys, monkeypatch):
-    def lacking(*_):
+    def lacking(*_, **__):
         raise MissingError("PyTorch is not installed", "every kernel", "pip install torch")
 
     monkeypatch.setattr(run_on_hopper, "run", lacking)

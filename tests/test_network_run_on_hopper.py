@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
 from test_network_on_hopper import BLOCK, rounded, some_weights
+from test_relax_program import emulated
 
 import d2ltvm
 from d2ltvm import __main__
@@ -92,6 +94,26 @@ def test_the_table_says_microseconds(hopper, capsys):
     (row,) = [line for line in said.splitlines() if line.startswith("narrow")]
     flop = 2 * BLOCK.multiply_adds()["narrow"]
     assert row.split()[-3] == "2.000" and row.split()[-1] == f"{flop / 2e-6 / 1e12:.1f}"
+
+
+@pytest.mark.slow
+def test_by_relax_the_memory_is_tvms_plan(hopper, monkeypatch, capsys):
+    def functions(kernels):
+        return {kernel: emulated(kernel) for kernel in kernels}
+
+    monkeypatch.setattr(run_on_hopper, "compiled", functions)
+    monkeypatch.setattr(tvm, "cuda", tvm.cpu)  # where its machine calls the emulated kernels
+    said = {}
+    for by in run_on_hopper.BY:
+        assert __main__.main([*COMMAND, "--by", by, "--json"]) == 0
+        said[by] = json.loads(capsys.readouterr().out)
+    launches, relax = said.values()
+    assert relax["values"] == launches["values"] and relax["classes"] == launches["classes"]
+    images, together = relax["bytes"]["images"], on_hopper.program(BLOCK, WEIGHTS).places()[1]
+    assert relax["bytes"]["results"] != together - images  # of another plan
+    assert relax["bytes"]["results"] < relax["bytes"]["unshared"]
+    with pytest.raises(ValueError, match="by is 'hand'; expected 'launches' or 'relax'"):
+        run_on_hopper.run("resnet50", by="hand")
 
 
 @pytest.mark.parametrize(

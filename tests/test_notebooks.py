@@ -99,7 +99,7 @@ def portable(notebook):
 
 def numbers_agree(notebook):
     """Numbers in the text are those of the records."""
-    outputs = book.printed(notebook)
+    outputs = book.outputs(notebook)
     for cell in markdown(notebook):
         for shown, expected, expression in prose_numbers.disagreements(cell.source, outputs):
             yield f"{shown} should be {expected}: {expression}; run `make numbers`"
@@ -108,7 +108,7 @@ def numbers_agree(notebook):
 def numbers_are_not_copied(notebook):
     """A long number in an expression is one that the page computes with, or prints."""
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    page = "\n".join([*code, book.printed(notebook)])
+    page = "\n".join([*code, book.outputs(notebook)])
     for cell in markdown(notebook):
         for number in prose_numbers.copied(cell.source, page):
             yield f"{number} was copied into the text: use `printed`, `rec` or arithmetic"

@@ -54,14 +54,35 @@ def test_every_folder_of_the_package_is_installed():
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == names | {"d2ltvm.measurements"}
 
 
+ALIAS = re.compile(r"[A-Z][A-Z0-9]*[a-z]\w*")  # a name as a class has it; a constant has no others
+
+
+def names(tree):
+    """Names of classes, wherever they are, and of types that a module names; private ones not."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name, "class"
+    for node in tree.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(target, ast.Name) and ALIAS.fullmatch(target.id) and node.value is not None:
+            yield target.id, ast.unparse(node.value)
+
+
 def shared_names(package):
-    """Names that several classes have in a package, with their files; private ones may."""
+    """Names with several meanings in a package, with their files: classes, and names of types.
+
+    A type may have its name in several modules, as long as it is the same one.
+    """
     found = collections.defaultdict(list)
     for path in sorted(package.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(str(path.relative_to(package)))
-    return {name: files for name, files in found.items() if len(files) > 1}
+        for name, meaning in names(ast.parse(path.read_text())):
+            found[name].append((meaning, str(path.relative_to(package))))
+    several = {
+        name: [file for _, file in places]
+        for name, places in found.items()
+        if len(places) > 1 and ("class" in dict(places) or len(dict(places)) > 1)
+    }
+    return several
 
 
 def test_each_class_has_a_name_of_its_own():
@@ -70,11 +91,16 @@ def test_each_class_has_a_name_of_its_own():
 
 def test_classes_that_share_a_name_are_found(tmp_path):
     for name, text in {
-        "one": "class Plan: ...\nclass _Kept: ...",
-        "two": "def plan():\n    class Plan: ...\nclass _Kept: ...\nclass Plans: ...",
+        "one": "class Plan: ...\nclass _Kept: ...\nclass Layer: ...\nShape = tuple[int, ...]",
+        "two": "def plan():\n    class Plan: ...\nclass _Kept: ...\nclass Plans: ...\nPair = int",
+        "three": "Layer = tuple[int, ...]\nShape = tuple[int, ...]\nPair: TypeAlias = str\nN = 1",
     }.items():
         (tmp_path / f"{name}.py").write_text(text)
-    assert shared_names(tmp_path) == {"Plan": ["one.py", "two.py"]}
+    assert shared_names(tmp_path) == {
+        "Layer": ["one.py", "three.py"],
+        "Pair": ["three.py", "two.py"],
+        "Plan": ["one.py", "two.py"],
+    }
 
 
 def test_what_is_imported_is_asked_for():

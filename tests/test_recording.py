@@ -10,11 +10,13 @@ import sys
 
 import nbformat
 import pytest
+import yaml
 
 import book
 from d2ltvm import __main__
 from d2ltvm.bench import recording, records
 from d2ltvm.fleet import leasing
+from d2ltvm.system import environment
 
 pytestmark = pytest.mark.slow
 SAYS = """
@@ -84,9 +86,12 @@ def wrong(command):
 # What is chosen.
 
 
-def test_all_chapters_are_those_of_the_tools():
-    assert list(recording.all_chapters().values()) == book.chapters()
-    assert recording.chosen([], None) == (recording.all_chapters(), None)
+def test_the_chapters_are_those_of_the_table_of_contents():
+    toc = yaml.safe_load((book.ROOT / "_toc.yml").read_text())
+    names = [toc["root"], *(c["file"] for part in toc["parts"] for c in part["chapters"])]
+    notebooks = [path for name in names if (path := book.ROOT / f"{name}.ipynb").is_file()]
+    assert book.chapters() == notebooks
+    assert recording.chosen([], None) == (environment.chapters(), None)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +101,13 @@ def test_a_chapter_has_a_name_and_a_path(tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)
     own = notebook(tmp_path, "vector_add")  # of somebody who writes a new chapter
     ((name, path),) = recording.chosen([given], None)[0].items()
-    assert path == (own if name == given == "vector_add.ipynb" else recording.all_chapters()[name])
+    assert path == (own if name == given == "vector_add.ipynb" else environment.chapters()[name])
 
 
 def test_the_chapters_that_measure_a_record_are_found():
     found, names = recording.chosen([], "vector_add/tail,conv/first,vector_add/steps")
     assert names == ("vector_add/tail", "conv/first", "vector_add/steps")
-    assert len(found) == len(recording.all_chapters())  # no code has the first name whole
+    assert len(found) == len(environment.chapters())  # no code has the first name whole
     found, _ = recording.chosen([], "vector_add/steps,conv/first")
     assert list(found) == ["elementwise/vector_add", "convolution/on_the_gpu"]
     assert list(recording.chosen(["intro"], "not/yet")[0]) == ["intro"]

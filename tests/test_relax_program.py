@@ -11,6 +11,7 @@ import d2ltvm
 from d2ltvm.hopper.any_plan import with_stages
 from d2ltvm.network import on_hopper, relax_program
 from d2ltvm.network.hopper_kernels import AnyConv
+from d2ltvm.network.memory import memory_plan
 
 DEVICE = tvm.cpu()
 
@@ -66,3 +67,22 @@ def test_two_machines_have_kernels_of_their_own():
             tvm.runtime.tensor(np.zeros(program.steps[0].kernel.takes[0][0], "float16"), DEVICE)
         )
     assert called == [0] * len(program.steps) + [1] * len(program.steps)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_tvm_plans_the_memory_of_all_results(cut):
+    program = on_hopper.program(BLOCK, some_weights(BLOCK), sms=4)
+    program = split(program, "middle") if cut else program
+    plan = memory_plan(machine(program).module)
+    # All but the images, and the last result, which the machine allocates by itself.
+    assert plan.before == sum(program.sizes.values()) - sum(
+        program.sizes[name] for name in (program.given, program.result)
+    )
+    assert plan.after < plan.before
+    steps = [step.writes for step in program.steps]
+    reads = [name for name in program.sizes if name in steps]
+    last = {
+        n: max((k for k, s in enumerate(program.steps) if n in s.reads), default=-1) for n in reads
+    }
+    if not cut:  # a result of its own for each step
+        assert [p.last for p in plan.results] == [last[name] for name in steps[:-1]]

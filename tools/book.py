@@ -20,7 +20,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import d2ltvm  # noqa: E402
-from d2ltvm.system import files  # noqa: E402
+from d2ltvm.system import environment, files  # noqa: E402
 
 COLAB_CELL = """\
 # In Colab: fetch the book, install what it needs, make the GPU usable. Elsewhere: nothing.
@@ -53,14 +53,7 @@ def write_page(path: Path, text: str, after: float = 0) -> None:
 
 def chapters() -> list[Path]:
     """Paths of the chapters that are notebooks, in the order of _toc.yml."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    names = [toc["root"], *(c["file"] for part in toc["parts"] for c in part["chapters"])]
-    paths = (ROOT / f"{name}.ipynb" for name in names)
-    return [
-        path
-        for path in paths
-        if not path.with_suffix(".md").exists() and path.stem not in ("api", "status")
-    ]
+    return list(environment.chapters().values())
 
 
 def colab_cell() -> str:
@@ -77,10 +70,10 @@ def read(path: str | Path) -> Any:
     return nbformat.read(path, as_version=4)
 
 
-def printed(notebook: Any) -> str:
+def outputs(notebook: Any) -> str:
     """What the cells of a notebook print, one behind the other."""
-    outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
-    return "\n".join(o.get("text", "") or o.get("data", {}).get("text/plain", "") for o in outputs)
+    every = [o for cell in notebook.cells for o in cell.get("outputs", [])]
+    return "\n".join(o.get("text", "") or o.get("data", {}).get("text/plain", "") for o in every)
 
 
 def write(path: Path, notebook: Any) -> None:

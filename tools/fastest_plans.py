@@ -8,7 +8,10 @@ from typing import Any
 
 import book
 from d2ltvm.bench import timed_plans
+from d2ltvm.bench.hopper_layers import special_cases
+from d2ltvm.bench.records import stored_lines
 from d2ltvm.hopper import fastest
+from d2ltvm.hopper.any_model import boxed
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.system import files
 
@@ -17,6 +20,8 @@ RUNS = {
     "H200": ("nvidia-h200", (timed_plans.LAST, timed_plans.AGAIN)),
     "H100": ("nvidia-h100-80gb-hbm3", (timed_plans.ORDER, timed_plans.PARTS, timed_plans.FINAL)),
 }
+
+SPECIAL = "special.jsonl"  # a race of `conv_nhwc` and the kernel for any shape, by its known plan
 
 
 def fastest_of(device: str, files: tuple[str, ...]) -> dict[str, dict[str, Any]]:
@@ -27,7 +32,7 @@ def fastest_of(device: str, files: tuple[str, ...]) -> dict[str, dict[str, Any]]
         for timed in timed_plans.timed_plans(file, device):
             run.setdefault(timed.case.title, []).append(timed)
         races |= run
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for race in races.values():
         first = min(race, key=lambda timed: timed.us)
         if isinstance(first.plan, Plan):
@@ -36,9 +41,28 @@ def fastest_of(device: str, files: tuple[str, ...]) -> dict[str, dict[str, Any]]
     return dict(sorted(found.items()))
 
 
+def boxes_of(device: str) -> list[str]:
+    """Layers in which `conv_nhwc` was faster than the plan of `fastest_of`, whatever the spread."""
+    try:
+        _, *lines = stored_lines(SPECIAL, device)
+    except FileNotFoundError:
+        return []
+    sizes = {case.title: case for case in special_cases()}
+    found = []
+    for line in lines:
+        case, (_, _, most), (_, least, _) = (
+            sizes[line["title"]], line["burst"]["special"], line["burst"]["general"],
+        )  # fmt: skip
+        if case.transposed is None and most < least and boxed(case.conv, fastest.SMS):
+            found.append(fastest.key(case.conv, True))
+    return sorted(found)
+
+
 def text() -> str:
     """The file, a case a line."""
-    chips = []
+    boxes = {chip: boxes_of(device) for chip, (device, _) in RUNS.items()}
+    lines = (f"  {json.dumps(chip)}: {json.dumps(names)}" for chip, names in boxes.items())
+    chips = [f'"{fastest.BOXES}": {{\n' + ",\n".join(lines) + "\n}"]
     for chip, (device, runs) in RUNS.items():
         lines = (
             f"  {json.dumps(name)}: {json.dumps(kept)}"

@@ -4,6 +4,7 @@ It reads a line of JSON for each kernel from its input; the kernel answers with 
 """
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -18,6 +19,8 @@ from ipykernel import kernelapp
 
 def main() -> None:
     signal.signal(signal.SIGCHLD, reap)
+    gc.freeze()  # what is imported stays: kernels' collectors need not look at it each time
+    gc.set_threshold(10_000)  # as in `conftest.py`
     for line in sys.stdin:
         if os.fork() == 0:
             return become_kernel(**json.loads(line))

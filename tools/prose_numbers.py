@@ -149,7 +149,7 @@ def texts(path: Path) -> Iterator[str]:
 
 def outputs_of(path: Path) -> str:
     """What a chapter prints; of another file, nothing."""
-    return book.printed(book.read(path)) if path.suffix == ".ipynb" else ""
+    return book.outputs(book.read(path)) if path.suffix == ".ipynb" else ""
 
 
 def rewrite(path: Path) -> None:
@@ -158,7 +158,7 @@ def rewrite(path: Path) -> None:
         files.write(path, fixed(path.read_text()))
         return
     notebook = book.read(path)
-    outputs = book.printed(notebook)
+    outputs = book.outputs(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = fixed(cell.source, outputs)

@@ -11,7 +11,7 @@ from d2ltvm.analysis import index_exprs
 from d2ltvm.analysis.index_exprs import Sum
 from d2ltvm.compiler.ir import find
 
-Node = Any  # a statement or an expression of TVM's
+TirNode = Any  # a statement or an expression of TVM's
 
 SCOPES = {"": "global", "global": "global", "shared": "shared", "shared.dyn": "shared"}
 PRIVATE = ("local",)  # registers of a thread, which are no business of the memory
@@ -76,7 +76,7 @@ class SiteVisitor:
             as CUDA's code has it, instead of being refused.
     """
 
-    def __init__(self, body: Node, scattered: bool = False) -> None:
+    def __init__(self, body: TirNode, scattered: bool = False) -> None:
         self._scattered = scattered
         self.sites: list[Site] = []
         self.extents: dict[str, tuple[int, int]] = {}
@@ -92,41 +92,41 @@ class SiteVisitor:
         self._syncs = 0
         self._statement(body)
 
-    def _statement(self, node: Node) -> None:
+    def _statement(self, node: TirNode) -> None:
         handler = getattr(self, "_do_" + type(node).__name__, None)
         if handler is None:
             raise NotImplementedError(f"cannot follow a {type(node).__name__}: {short(node)}")
         handler(node)
 
-    def _do_SeqStmt(self, node: Node) -> None:
+    def _do_SeqStmt(self, node: TirNode) -> None:
         for part in node.seq:
             self._statement(part)
 
-    def _do_AllocBuffer(self, node: Node) -> None:
+    def _do_AllocBuffer(self, node: TirNode) -> None:
         pass
 
-    def _do_DeclBuffer(self, node: Node) -> None:
+    def _do_DeclBuffer(self, node: TirNode) -> None:
         data = node.data.args[0] if hasattr(node.data, "args") else node.data
         self._views[hash(node.buffer)] = self._memory(data)
 
-    def _memory(self, buffer: Node) -> int:
+    def _memory(self, buffer: TirNode) -> int:
         return self._views.get(hash(buffer), hash(buffer))
 
-    def _do_AttrStmt(self, node: Node) -> None:
+    def _do_AttrStmt(self, node: TirNode) -> None:
         if node.attr_key == "thread_extent":
             self._known[hash(node.node.var)] = index_exprs.variable(node.node.thread_tag)
             if node.node.thread_tag == "threadIdx.x":
                 self._lane = node.node.var
         self._statement(node.body)
 
-    def _do_Bind(self, node: Node) -> None:
+    def _do_Bind(self, node: TirNode) -> None:
         self._expression(node.value)
         with contextlib.suppress(NotImplementedError):  # a float, say; who needs it complains
             lanes = int(tvm.DataType(str(node.var.ty.dtype)).lanes)
             each = self._of_lanes(node.value, lanes)
             self._known[hash(node.var)] = tuple(each) if lanes > 1 else each[0]
 
-    def _do_IfThenElse(self, node: Node) -> None:
+    def _do_IfThenElse(self, node: TirNode) -> None:
         condition = index_exprs.convert(node.condition, self._known)
         outer = self._guards
         self._guards = (*outer, *index_exprs.conjunction(condition))
@@ -136,7 +136,7 @@ class SiteVisitor:
             self._statement(node.else_case)
         self._guards = outer
 
-    def _do_For(self, node: Node) -> None:
+    def _do_For(self, node: TirNode) -> None:
         parts = (node.min, node.extent, *([node.step] if node.step is not None else []))
         first, count, *step = (index_exprs.convert(e, self._known) for e in parts)
         if count.terms or any(s.terms for s in step):
@@ -153,16 +153,16 @@ class SiteVisitor:
         self._statement(node.body)
         self._loops = outer
 
-    def _do_BufferStore(self, node: Node) -> None:
+    def _do_BufferStore(self, node: TirNode) -> None:
         self._expression(node.value)
         for index in node.indices:
             self._expression(index)
         self._site(node.buffer, node.indices, "write")
 
-    def _do_Evaluate(self, node: Node) -> None:
+    def _do_Evaluate(self, node: TirNode) -> None:
         self._expression(node.value)
 
-    def _expression(self, node: Node) -> None:
+    def _expression(self, node: TirNode) -> None:
         """Loads inside of an expression, each with the conditions under which it is worked out."""
         kind = type(node).__name__
         if kind == "TensorLoad":
@@ -179,27 +179,27 @@ class SiteVisitor:
             for child in _children(node):
                 self._expression(child)
 
-    def _choice(self, condition: Node, then: Node, other: Node) -> None:
+    def _choice(self, condition: TirNode, then: TirNode, other: TirNode) -> None:
         self._expression(condition)
         if _reaches(then) or _reaches(other):
             met = index_exprs.convert(condition, self._known)
             self._where(index_exprs.conjunction(met), then)
             self._where([_negated(met)], other)
 
-    def _where(self, guards: list[Sum], node: Node) -> None:
+    def _where(self, guards: list[Sum], node: TirNode) -> None:
         """An expression that is worked out under conditions."""
         outer, self._guards = self._guards, (*self._guards, *guards)
         self._expression(node)
         self._guards = outer
 
-    def _both(self, first: Node, second: Node, wanted: bool) -> None:
+    def _both(self, first: TirNode, second: TirNode, wanted: bool) -> None:
         """`a and b`, or `a or b`: as in C, b is worked out only where it matters."""
         self._expression(first)
         if _reaches(second):
             met = index_exprs.convert(first, self._known)
             self._where(index_exprs.conjunction(met) if wanted else [_negated(met)], second)
 
-    def _call(self, node: Node) -> None:
+    def _call(self, node: TirNode) -> None:
         name = node.op.name.rpartition(".")[2]
         if name == "tvm_storage_sync":
             self.barriers.update(self._loops)
@@ -214,7 +214,7 @@ class SiteVisitor:
             if isinstance(argument, tvm.ir.Expr):
                 self._expression(argument)
 
-    def _fragment(self, name: str, args: list[Node]) -> None:
+    def _fragment(self, name: str, args: list[TirNode]) -> None:
         """What a fragment's load or store accesses: 16 bytes a lane, or four times 8.
 
         `ldmatrix` says so; wmma leaves it to the compiler, which makes `ldmatrix` of its loads, and
@@ -232,12 +232,12 @@ class SiteVisitor:
             for column in (lane % 4 * 2, lane % 4 * 2 + 8):
                 self._through(pointer, row * stride + column, 2, "write")
 
-    def _through(self, pointer: Node, place: Node, lanes: int, kind: str) -> None:
+    def _through(self, pointer: TirNode, place: TirNode, lanes: int, kind: str) -> None:
         """An access of neighbouring elements at a place behind a `tvm_access_ptr`."""
         _, data, offset, *_ = pointer.args
         self._site(data.args[0], [tvm.tirx.Ramp(offset + place, 1, lanes)], kind)
 
-    def _site(self, buffer: Node, index: Sequence[Node], kind: str) -> None:
+    def _site(self, buffer: TirNode, index: Sequence[TirNode], kind: str) -> None:
         scope = buffer.ty.storage_scope
         if scope in PRIVATE:
             return
@@ -268,14 +268,14 @@ class SiteVisitor:
                 )
             )
 
-    def _of_lanes(self, node: Node, lanes: int) -> list[Sum]:
+    def _of_lanes(self, node: TirNode, lanes: int) -> list[Sum]:
         """What an expression is in each lane of a vector."""
         return [
             index_exprs.convert(node, {**self._known, index_exprs.LANE: index_exprs.constant(k)})
             for k in range(lanes)
         ]
 
-    def _spans(self, index: Node) -> list[tuple[Sum, int]]:
+    def _spans(self, index: TirNode) -> list[tuple[Sum, int]]:
         """First element and number of neighbouring elements of an access, or of several."""
         lanes = int(tvm.DataType(str(index.ty.dtype)).lanes)
         at = self._of_lanes(index, lanes)
@@ -290,7 +290,7 @@ class SiteVisitor:
         raise NotImplementedError(f"a vector access with a stride: {index}")
 
 
-def _reaches(node: Node) -> bool:
+def _reaches(node: TirNode) -> bool:
     """Whether an expression loads from memory that is not a thread's own."""
     return any(load.source.ty.storage_scope not in PRIVATE for load in find(node, "TensorLoad"))
 
@@ -299,7 +299,7 @@ def _negated(condition: Sum) -> Sum:
     return Sum(frozenset([(index_exprs.Op("Not", (condition,)), 1)]))
 
 
-def _children(node: Node) -> Iterator[Node]:
+def _children(node: TirNode) -> Iterator[TirNode]:
     """The expressions directly below one that is neither a load, a choice nor a call."""
     for field in ("a", "b", "value", "base", "stride"):
         child = getattr(node, field, None)
@@ -307,11 +307,11 @@ def _children(node: Node) -> Iterator[Node]:
             yield child
 
 
-def _itemsize(buffer: Node) -> int:
+def _itemsize(buffer: TirNode) -> int:
     return int(tvm.DataType(str(buffer.dtype)).itemsize)
 
 
-def short(node: Node) -> str:
+def short(node: TirNode) -> str:
     """A statement or expression as one line, cut off where it is long."""
     text = " ".join(str(node).split())
     return text if len(text) < 100 else text[:97] + "..."

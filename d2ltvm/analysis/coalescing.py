@@ -11,6 +11,7 @@ from d2ltvm.analysis import index_exprs
 from d2ltvm.analysis.accesses import Site, SiteVisitor
 from d2ltvm.analysis.index_exprs import Sum
 from d2ltvm.compiler.launches import Launch
+from d2ltvm.layouts.arrays import rounded_up
 
 WARP = 32
 LINE = 128  # bytes of a line of the L1 cache. Source: as for the sector
@@ -37,7 +38,7 @@ class Launched:
     def __init__(self, walk: SiteVisitor, launch: Launch) -> None:
         self.walk, self.launch = walk, launch
         threads = math.prod(launch.block)
-        lanes = -(-threads // WARP) * WARP  # the last warp is filled up
+        lanes = rounded_up(threads, WARP)  # the last warp is filled up
         thread = np.arange(lanes)
         self.valid = thread < threads
         self._inner: dict[str, Array] = {}

@@ -8,6 +8,7 @@ from d2ltvm.analysis.coalescing import WARP
 from d2ltvm.compiler import cubin
 from d2ltvm.compute.ops import several
 from d2ltvm.errors import is_integer, shown
+from d2ltvm.layouts.arrays import rounded_up
 from d2ltvm.system import chips
 
 # Registers are handed out to whole warps in pieces of 256, and warps to the four parts of an SM
@@ -72,10 +73,10 @@ def occupancy(
         )
     )
     warps = math.ceil(threads / WARP)
-    a_warp = _up(registers * WARP, REGISTER_PIECE)
+    a_warp = rounded_up(registers * WARP, REGISTER_PIECE)
     fit = chip.registers_kib * 1024 // 4 // a_warp // WARP_PIECE * WARP_PIECE
     turing = chip.capability == "sm_75"
-    a_block = _up(shared + (0 if turing else cubin.RESERVED_SHARED), 256 if turing else 128)
+    a_block = rounded_up(shared + (0 if turing else cubin.RESERVED_SHARED), 256 if turing else 128)
     limits = {
         "threads": chip.max_threads // WARP // warps,
         "blocks": chip.max_blocks,
@@ -100,7 +101,3 @@ def _integer(name: str, value: Any, low: int, high: int | None, gpu: str) -> int
         wanted = f"{low} to {high}" if high else f"{low} or more"
         raise ValueError(f"{name} is {shown(value)}; expected an integer, {wanted} on {gpu}")
     return int(value)
-
-
-def _up(value: int, piece: int) -> int:
-    return math.ceil(value / piece) * piece

@@ -1,6 +1,6 @@
 """The instructions of a disassembly: operands, what each reads and writes, where branches go.
 
-What an instruction does to registers is in `sass_interpreter`. NVIDIA names its instructions in
+What an instruction does to registers is in `sass_arithmetic`. NVIDIA names its instructions in
 "CUDA Binary Utilities", and says little more; what is needed of them here was tried against kernels
 whose accesses are known.
 """

@@ -3,7 +3,6 @@
 import operator
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +10,10 @@ from d2ltvm.analysis import sass
 from d2ltvm.analysis.coalescing import Array
 from d2ltvm.analysis.sass import Instruction
 
-if TYPE_CHECKING:
-    from d2ltvm.analysis.sass_interpreter import Machine
-
 U32, U64, S64 = np.uint32, np.uint64, np.int64
 Names = list[str]  # registers, predicates and other operands
 Found = dict[str, Array]  # results by register or predicate
+TENSOR = 2**40  # bytes from one tensor's made-up address to the next one's
 
 
 def next_register(register: str) -> str:
@@ -25,17 +22,91 @@ def next_register(register: str) -> str:
     return f"{register.removesuffix(number)}{int(number) + 1}" if number.isdigit() else register
 
 
+class Operands:
+    """What the operands of instructions hold, in each thread.
+
+    >>> operands = Operands({"SRZ": np.zeros(2, U32)}, parameters=0x210, arguments=1)
+    >>> operands.registers["R0"] = np.array([7, 9], U32)
+    >>> operands.value("-R0").view(np.int32), hex(operands.wide("c[0x0][0x210]")[0])
+    (array([-7, -9], dtype=int32), '0x10000000000')
+
+    Args:
+        special: arrays by the names of registers that nothing writes, "SRZ" among them.
+        parameters: where arguments begin in constant bank 0.
+        arguments: of the launch, tensors all.
+    """
+
+    def __init__(self, special: Found, parameters: int, arguments: int) -> None:
+        self.special, self.parameters, self.arguments = special, parameters, arguments
+        self.zero = special["SRZ"]
+        self.registers: Found = {}
+        self.predicates: Found = {}
+
+    def set_in(self, name: str, wide: bool) -> list[Array | None]:
+        """The array that a register holds, and where 64 bits are meant the next one's; or None."""
+        names = (name, next_register(name)) if wide else (name,)
+        return [self.registers.get(each) for each in names]
+
+    def value(self, operand: str) -> Array:
+        """An operand's 32 bits in each thread."""
+        operand = operand.removesuffix(".reuse")
+        if operand.startswith("-"):
+            return (U32(0) - self.value(operand[1:])).astype(U32)
+        if operand.startswith("~"):
+            return ~self.value(operand[1:])
+        name = operand.partition(".")[0]
+        if name in ("RZ", "URZ"):
+            return self.zero
+        if name.startswith(("R", "UR")) and name in self.registers:
+            return self.registers[name]
+        if name.startswith(("R", "UR")):
+            return self.zero  # never set; in `unknown`, should it matter
+        if operand.startswith("c["):
+            return self._constant(operand)
+        return np.full(len(self.zero), int(operand, 0) & 0xFFFFFFFF, U32)
+
+    def _constant(self, operand: str) -> Array:
+        at = int(operand[operand.rindex("[") + 1 : -1], 0)
+        number, high = divmod(at - self.parameters, 8)
+        if not 0 <= number < self.arguments:
+            return self.zero  # of the launch itself, such as the stack's address
+        word = (number + 1) * TENSOR >> (32 if high else 0)
+        return np.full(len(self.zero), word & 0xFFFFFFFF, U32)
+
+    def wide(self, operand: str) -> Array:
+        """The 64 bits of a register and the next one, of a constant, or of a number."""
+        operand = operand.removesuffix(".reuse")
+        if operand in ("RZ", "URZ"):
+            return self.zero.astype(U64)
+        if match := re.fullmatch(r"(U?R\d+)(?:\.64)?", operand):
+            low, high = self.value(match[1]), self.value(next_register(match[1]))
+        elif operand.startswith("c["):
+            at = int(operand[operand.rindex("[") + 1 : -1], 0)
+            low, high = self._constant(operand), self._constant(f"c[0x0][{at + 4:#x}]")
+        else:
+            return np.full(len(self.zero), int(operand, 0) & 0xFFFFFFFFFFFFFFFF, U64)
+        return low.astype(U64) | (high.astype(U64) << U64(32))
+
+    def predicate(self, operand: str) -> Array:
+        """A predicate in each thread, or its opposite."""
+        name = operand.removeprefix("!")
+        value = np.ones(len(self.zero), bool)
+        if name not in ("PT", "UPT"):
+            value = self.predicates.get(name, ~value)
+        return ~value if operand.startswith("!") else value
+
+
 def _signed(value: Array) -> Array:
     return value.astype(U32).view(np.int32).astype(S64)
 
 
-def compiled(i: Instruction) -> Callable[["Machine"], Found] | None:
-    """A function of the machine that gives an instruction's results by register, or None."""
+def compiled(i: Instruction) -> Callable[[Operands], Found] | None:
+    """A function of the operands that gives an instruction's results by register, or None."""
     make = _INSTRUCTIONS.get(i.name)
     if make is None or i.name in sass.JUMPS or i.name in sass.MEMORY:
         return None
     results, sources, carries = _sorted_operands(i)
-    return lambda machine: make(machine, i, results, sources, carries)
+    return lambda operands: make(operands, i, results, sources, carries)
 
 
 def _sorted_operands(i: Instruction) -> tuple[Names, Names, Names]:
@@ -64,11 +135,11 @@ def _pair(name: str, value: Array) -> Found:
     }
 
 
-def _move(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _move(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     return _named(results, m.value(sources[0]))
 
 
-def _special(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _special(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     if sources[0] not in m.special:
         return {}
     value = m.special[sources[0]]
@@ -78,16 +149,14 @@ def _special(m: "Machine", i: Instruction, results: Names, sources: Names, carri
 
 
 def _load_constant(
-    m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names
+    m: Operands, i: Instruction, results: Names, sources: Names, carries: Names
 ) -> Found:
     if i.width == 8:
         return _pair(results[0], m.wide(sources[0]))
     return _named(results, m.value(sources[0]))
 
 
-def _multiply(
-    m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names
-) -> Found:
+def _multiply(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     a, b, c = sources
     signed = "U32" not in i.parts
     if "WIDE" in i.parts:
@@ -104,7 +173,7 @@ def _multiply(
     return _named(results, total & U64(0xFFFFFFFF))
 
 
-def _add(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _add(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     total = m.zero.astype(U64)
     for source in sources:
         if source.startswith("-"):  # as complement and one, which is how the carry comes out
@@ -119,7 +188,7 @@ def _add(m: "Machine", i: Instruction, results: Names, sources: Names, carries: 
 
 
 def _shift_and_add(
-    m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names
+    m: Operands, i: Instruction, results: Names, sources: Names, carries: Names
 ) -> Found:
     a, b, *others = sources
     shift = U64(int(others[-1], 0))
@@ -138,7 +207,7 @@ def _shift_and_add(
     return _named(results, total & U64(0xFFFFFFFF), (total >> U64(32)) > 0)
 
 
-def _shift(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _shift(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     low, by, high = sources
     shift, signed = m.value(by).astype(U64) & U64(63), "S32" in i.parts or "S64" in i.parts
     wide = m.value(low).astype(U64) | (m.value(high).astype(U64) << U64(32))
@@ -151,7 +220,7 @@ def _shift(m: "Machine", i: Instruction, results: Names, sources: Names, carries
     return _named(results, (wide >> U64(32)) if "HI" in i.parts else wide & U64(0xFFFFFFFF))
 
 
-def _logic(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _logic(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     *register, a, b, c, table = sources
     value = _looked_up(table, [m.value(s) for s in (a, b, c)])
     if not register:
@@ -179,7 +248,7 @@ _COMPARE = {
 _JOIN = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
 
 
-def _compare(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _compare(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     if "EX" in i.parts or len(carries) != 1:
         return {}
     a, b = (m.value(s).astype(S64) if "U32" in i.parts else _signed(m.value(s)) for s in sources)
@@ -193,14 +262,14 @@ def _compare(m: "Machine", i: Instruction, results: Names, sources: Names, carri
 
 
 def _predicate_logic(
-    m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names
+    m: Operands, i: Instruction, results: Names, sources: Names, carries: Names
 ) -> Found:
     *operands, table = i.operands[2:6]
     total = _looked_up(table, [m.predicate(operand) for operand in operands])
     return {i.operands[0]: total} if i.operands[1] in ("PT", "UPT") else {}
 
 
-def _pack(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _pack(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     if i.opcode != "P2R":
         return {}
     register, mask = i.operands[2:]
@@ -210,19 +279,19 @@ def _pack(m: "Machine", i: Instruction, results: Names, sources: Names, carries:
     return {i.operands[0]: total}
 
 
-def _select(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _select(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     a, b = map(m.value, sources)
     return _named(results, np.where(m.predicate(carries[0]), a, b))
 
 
-def _least(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _least(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     signed = "U32" not in i.parts
     a, b = (_signed(m.value(s)) if signed else m.value(s).astype(S64) for s in sources)
     least = np.where(m.predicate(carries[0]), np.minimum(a, b), np.maximum(a, b))
     return _named(results, least & 0xFFFFFFFF)
 
 
-def _permute(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _permute(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     """PRMT: each byte of the result is one of the eight bytes of two registers, by a digit."""
     low, digits, high = sources
     if len(i.parts) > 1 or not digits.startswith("0x"):
@@ -238,7 +307,7 @@ def _permute(m: "Machine", i: Instruction, results: Names, sources: Names, carri
     return _named(results, total)
 
 
-def _halves(m: "Machine", i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
+def _halves(m: Operands, i: Instruction, results: Names, sources: Names, carries: Names) -> Found:
     """HFMA2 with a product of zeros puts two float16 numbers into a register: a constant."""
     if not all(s.lstrip("-") == "RZ" for s in sources[:2]):
         return {}

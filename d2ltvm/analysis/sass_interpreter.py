@@ -7,7 +7,6 @@ a GPU nor data is needed, since no address depends on data; where one does, that
 """
 
 import operator
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,14 +17,16 @@ import numpy as np
 from d2ltvm.analysis import sass
 from d2ltvm.analysis.coalescing import LINE, WARP, Array, sectors
 from d2ltvm.analysis.sass import Instruction
-from d2ltvm.analysis.sass_arithmetic import S64, U32, U64, Found, compiled, next_register
+from d2ltvm.analysis.sass_arithmetic import S64, TENSOR, U32, Found, Operands, compiled
 from d2ltvm.compiler.launches import Launch
+from d2ltvm.layouts.arrays import rounded_up
 
 # Where a kernel's arguments begin in constant bank 0, by the beginning of the architecture's name.
 PARAMETERS = {"sm_7": 0x160, "sm_8": 0x160, "sm_9": 0x210}
-Part = tuple[str, bool, int]  # of an address: a register, whether it has 64 bits, and its factor
+AddressPart = tuple[
+    str, bool, int
+]  # of an address: a register, whether it has 64 bits, and its factor
 
-TENSOR = 2**40  # bytes from one tensor's made-up address to the next one's
 # An instruction takes about as long as its work on 5,000 lanes. What is done at most is a matter of
 # seconds: 200,000 instructions of a block.
 STEP, MOST_WORK = 5000, 10**9
@@ -34,7 +35,7 @@ STEP, MOST_WORK = 5000, 10**9
 class Place(NamedTuple):
     """The address in an operand: registers, and a constant offset in bytes."""
 
-    registers: tuple[Part, ...]
+    registers: tuple[AddressPart, ...]
     offset: int
 
 
@@ -96,24 +97,22 @@ class Machine:
             for k, i in enumerate(instructions)
             if i.target is not None
         }
-        self.parameters, self.arguments = PARAMETERS[family], launch.args
         threads = int(np.prod(launch.block))
-        padded = -(-threads // WARP) * WARP
+        padded = rounded_up(threads, WARP)
         lane = np.arange(padded)
         self.alive = np.tile(lane < threads, len(blocks))
         laneid = np.tile(lane % WARP, len(blocks)).astype(U32)
-        self.zero, self.nobody = np.zeros(len(self.alive), U32), np.zeros(len(self.alive), bool)
-        self.special = {"SR_CgaCtaId": self.zero, "SRZ": self.zero, "SR_LANEID": laneid}
+        zero, self.nobody = np.zeros(len(self.alive), U32), np.zeros(len(self.alive), bool)
+        special = {"SR_CgaCtaId": zero, "SRZ": zero, "SR_LANEID": laneid}
         for k, axis in enumerate("XYZ"):
             thread, lane = lane % launch.block[k], lane // launch.block[k]
-            self.special[f"SR_TID.{axis}"] = np.tile(thread, len(blocks)).astype(U32)
-            self.special[f"SR_CTAID.{axis}"] = np.repeat(blocks[:, k], padded).astype(U32)
-        self.registers: Found = {}
-        self.predicates: Found = {}
+            special[f"SR_TID.{axis}"] = np.tile(thread, len(blocks)).astype(U32)
+            special[f"SR_CTAID.{axis}"] = np.repeat(blocks[:, k], padded).astype(U32)
+        self.operands = Operands(special, PARAMETERS[family], len(launch.args))
         self.unknown: Found = {}  # lanes in which a register holds data, by register
         self.requests: dict[Any, list[Any]] = defaultdict(lambda: [0, None, None, None])
         # What a loop, or code that is unrolled, asks for again; see `_base`, `_number`, `_slower`.
-        self.bases: dict[tuple[Part, ...], tuple[Array, list[Array | None], Base]] = {}
+        self.bases: dict[tuple[AddressPart, ...], tuple[Array, list[Array | None], Base]] = {}
         self.numbers: dict[tuple[Any, bytes], int] = {}
         self.numbered: tuple[Array | None, int] = (None, 0)
         self.slower: dict[tuple[int, ...], Array] = {}
@@ -166,7 +165,7 @@ class Machine:
         if instruction.guard:
             name, negated = instruction.guard
             self._check(instruction, [name], here)
-            active = here & (self.predicate(name) ^ negated)
+            active = here & (self.operands.predicate(name) ^ negated)
         if k in self.ends:
             return nobody, active
         if k in self.jump:
@@ -183,9 +182,9 @@ class Machine:
     def _execute(self, k: int, active: Array) -> None:
         step, reads, writes = self.steps[k]
         tainted = [self.unknown[n] for n in reads if n in self.unknown]
-        results = {} if step is None else step(self)
+        results = {} if step is None else step(self.operands)
         for name in writes:
-            kept = self.predicates if "P" in name else self.registers
+            kept = self.operands.predicates if "P" in name else self.operands.registers
             if name in results:
                 value, old = results[name], kept.get(name)
                 if old is not None and active is not self.alive:
@@ -244,22 +243,22 @@ class Machine:
         least, most = base.least + place.offset, base.most + place.offset
         if scope == "global":
             tensor = least // TENSOR - 1
-            if not (most // TENSOR - 1 == tensor and 0 <= tensor < len(self.arguments)):
+            if not (most // TENSOR - 1 == tensor and 0 <= tensor < self.operands.arguments):
                 raise NotImplementedError(
                     f"{instruction.opcode} at {instruction.address:#x} leaves its tensor"
                 )
         return tensor, base, least % LINE
 
-    def _base(self, registers: tuple[Part, ...], active: Array) -> Base:
+    def _base(self, registers: tuple[AddressPart, ...], active: Array) -> Base:
         """What registers add up to. Unrolled code asks for the same ones, with many offsets."""
-        arrays = [self.registers.get(name) for name, _, _ in registers]
-        arrays += [self.registers.get(next_register(name)) for name, wide, _ in registers if wide]
+        operands = self.operands
+        arrays = [array for name, wide, _ in registers for array in operands.set_in(name, wide)]
         kept = self.bases.get(registers)
         if kept and kept[0] is active and all(map(operator.is_, kept[1], arrays)):
             return kept[2]
-        total = np.zeros(len(self.zero), S64)
+        total = np.zeros(len(active), S64)
         for name, wide, factor in registers:
-            total += (self.wide(name) if wide else self.value(name)).astype(S64) * factor
+            total += (operands.wide(name) if wide else operands.value(name)).astype(S64) * factor
         some = total[active]
         least, most = int(some.min()), int(some.max())
         relative = np.where(active, total - least, 0)
@@ -291,53 +290,6 @@ class Machine:
             lines = sectors(first, active.reshape(-1, WARP), instruction.width, LINE)
             self.slower[key] = np.maximum(lines - 1, 0)
         return self.slower[key]
-
-    def value(self, operand: str) -> Array:
-        """An operand's 32 bits in each thread."""
-        operand = operand.removesuffix(".reuse")
-        if operand.startswith("-"):
-            return (U32(0) - self.value(operand[1:])).astype(U32)
-        if operand.startswith("~"):
-            return ~self.value(operand[1:])
-        name = operand.partition(".")[0]
-        if name in ("RZ", "URZ"):
-            return self.zero
-        if name.startswith(("R", "UR")) and name in self.registers:
-            return self.registers[name]
-        if name.startswith(("R", "UR")):
-            return self.zero  # never set; in `unknown`, should it matter
-        if operand.startswith("c["):
-            return self._constant(operand)
-        return np.full(len(self.zero), int(operand, 0) & 0xFFFFFFFF, U32)
-
-    def _constant(self, operand: str) -> Array:
-        at = int(operand[operand.rindex("[") + 1 : -1], 0)
-        number, high = divmod(at - self.parameters, 8)
-        if not 0 <= number < len(self.arguments):
-            return self.zero  # of the launch itself, such as the stack's address
-        word = (number + 1) * TENSOR >> (32 if high else 0)
-        return np.full(len(self.zero), word & 0xFFFFFFFF, U32)
-
-    def wide(self, operand: str) -> Array:
-        """The 64 bits of a register and the next one, of a constant, or of a number."""
-        operand = operand.removesuffix(".reuse")
-        if operand in ("RZ", "URZ"):
-            return self.zero.astype(U64)
-        if match := re.fullmatch(r"(U?R\d+)(?:\.64)?", operand):
-            low, high = self.value(match[1]), self.value(next_register(match[1]))
-        elif operand.startswith("c["):
-            at = int(operand[operand.rindex("[") + 1 : -1], 0)
-            low, high = self._constant(operand), self._constant(f"c[0x0][{at + 4:#x}]")
-        else:
-            return np.full(len(self.zero), int(operand, 0) & 0xFFFFFFFFFFFFFFFF, U64)
-        return low.astype(U64) | (high.astype(U64) << U64(32))
-
-    def predicate(self, operand: str) -> Array:
-        name = operand.removeprefix("!")
-        value = np.ones(len(self.zero), bool)
-        if name not in ("PT", "UPT"):
-            value = self.predicates.get(name, ~value)
-        return ~value if operand.startswith("!") else value
 
 
 def _bytes(value: Array | int) -> bytes:

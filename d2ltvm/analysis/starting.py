@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-Spans = list[tuple[float, float, str]]  # start, end, what: as `figures.draw_timeline` takes them
+from d2ltvm.analysis.in_flight import Spans
 
 PACES = ("multiprocessor", "GPU")
 

@@ -82,7 +82,7 @@ class Table(tuple[Traffic, ...]):
 
 Column = tuple[str, int, Callable[[Traffic], str]]
 Key = tuple[str, str, str, int]  # tensor, scope, kind, width
-Counts = dict[Key, list[int]]  # the other fields of a `Traffic`
+CountsByKey = dict[Key, list[int]]  # the other fields of a `Traffic`
 # Of each table: a column's title, its width, and what of a `Traffic` stands in it.
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "global": (
@@ -180,7 +180,7 @@ def _interpreted(mod: Any, lowered: Lowered, arch: str, code: bytes) -> list[tup
     _refuse_what_takes_too_long(launched)
     blocks, often = launched.block_classes()
     needed = sass.needed(sass.parse(cubin.disassemble(code)))
-    found: Counts = {}
+    found: CountsByKey = {}
     step, left = max(1, MOST_LANES // math.prod(launch.block)), sass_interpreter.MOST_WORK
     for k in range(0, len(blocks), step):
         some = sass_interpreter.Machine(needed, launch, blocks[k : k + step], arch)
@@ -216,7 +216,7 @@ def _refuse_what_takes_too_long(launched: Launched) -> None:
 
 def of_lowered(lowered: Lowered) -> Table:
     """`traffic` of a `launches.Lowered`, for a target of kind cuda or opencl."""
-    found: Counts = {}
+    found: CountsByKey = {}
     for launched in launched_of(lowered):
         for site in executed(launched.walk):
             key = (site.tensor, site.scope, site.kind, site.width)
@@ -232,7 +232,7 @@ def launched_of(lowered: Lowered) -> list[Launched]:
     ]
 
 
-def _table(found: Counts, lowered: Lowered) -> Table:
+def _table(found: CountsByKey, lowered: Lowered) -> Table:
     order = {p.name: k for k, p in enumerate(lowered.params)}
     rows = [Traffic(*key, *map(int, counts)) for key, counts in found.items()]
     rows.sort(key=lambda t: (t.scope, t.kind, order.get(t.tensor, len(order)), t.tensor, t.width))
@@ -283,7 +283,7 @@ def executed(walk: SiteVisitor) -> Iterator[Site]:
 
 
 def _count(
-    found: Counts, key: Key, first: Array, active: Array, counts: Array, more: Array | int = 0
+    found: CountsByKey, key: Key, first: Array, active: Array, counts: Array, more: Array | int = 0
 ) -> None:
     """Add what requests cost to the totals of a tensor; `more` wavefronts than the banks need."""
     _, scope, kind, width = key

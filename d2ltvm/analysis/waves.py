@@ -131,17 +131,17 @@ def deal(
     )
 
 
-Part = tuple[int, int, int]  # a tile, its first round and the one behind its last
+TilePart = tuple[int, int, int]  # a tile, its first round and the one behind its last
 
 
-def _turns(queue: list[Part], places: int) -> list[list[Part]]:
+def _turns(queue: list[TilePart], places: int) -> list[list[TilePart]]:
     return [queue[place::places] for place in range(places)]
 
 
-def _demand(queue: list[Part], each: list[int], ends: int) -> list[list[Part]]:
+def _demand(queue: list[TilePart], each: list[int], ends: int) -> list[list[TilePart]]:
     """The next piece goes to the place that is free first, the lowest of equals."""
     free = [(0, place) for place in range(len(each))]
-    taken: list[list[Part]] = [[] for _ in each]
+    taken: list[list[TilePart]] = [[] for _ in each]
     for part in queue:
         time, place = heapq.heappop(free)
         taken[place].append(part)
@@ -149,12 +149,12 @@ def _demand(queue: list[Part], each: list[int], ends: int) -> list[list[Part]]:
     return taken
 
 
-def _stream(tiles: int, places: int, rounds: int) -> list[list[Part]]:
+def _stream(tiles: int, places: int, rounds: int) -> list[list[TilePart]]:
     """All rounds in a row, cut into equal parts; a part ends and begins within a tile."""
     total, taken = tiles * rounds, []
     for place in range(places):
         at, end = total * place // places, total * (place + 1) // places
-        own: list[Part] = []
+        own: list[TilePart] = []
         while at < end:
             tile, first = divmod(at, rounds)
             last = min(rounds, first + end - at)
@@ -164,7 +164,7 @@ def _stream(tiles: int, places: int, rounds: int) -> list[list[Part]]:
     return taken
 
 
-def _timed(own: list[Part], each: int, ends: int, whole: int) -> tuple[Piece, ...]:
+def _timed(own: list[TilePart], each: int, ends: int, whole: int) -> tuple[Piece, ...]:
     pieces, now = [], 0
     for tile, first, last in own:
         start, now = now, now + (last - first + ends) * each

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from d2ltvm.bench import contenders, occupied, timing
 from d2ltvm.bench.contenders import Contender, tvm_add, tvm_checked
@@ -21,7 +22,7 @@ from d2ltvm.compute.data import bcast_data, get_abc
 from d2ltvm.schedules import elementwise
 from d2ltvm.system import chips
 
-Array = np.ndarray[Any, Any]
+Array = npt.NDArray[Any]
 
 
 def vector_bytes(n: int) -> float:

@@ -26,10 +26,10 @@ from d2ltvm.schedules.elementwise import copy_unrolled
 from d2ltvm.schedules.multiply_add import fma_kernel
 from d2ltvm.system import chips, devices
 
-Wait = Callable[[], object]  # returns when all work that was asked for is done
+WaitForDevice = Callable[[], object]  # returns when all work that was asked for is done
 
 
-def once_not_waiting(run: Run, wait: Wait, calls: int = 101) -> Timing:
+def once_not_waiting(run: Run, wait: WaitForDevice, calls: int = 101) -> Timing:
     """Seconds until a single call returns, while the GPU has nothing else to do.
 
     >>> once_not_waiting(lambda: None, lambda: None).median < 1e-3
@@ -44,7 +44,7 @@ def once_not_waiting(run: Run, wait: Wait, calls: int = 101) -> Timing:
     return Timing.of(seconds)
 
 
-def waiting_for_each(run: Run, wait: Wait) -> Timing:
+def waiting_for_each(run: Run, wait: WaitForDevice) -> Timing:
     """Seconds of a call that returns when its work is done."""
 
     def both() -> None:
@@ -54,7 +54,7 @@ def waiting_for_each(run: Run, wait: Wait) -> Timing:
     return timing.time_together({"": both}, "host")[""]
 
 
-def waiting_once(run: Run, wait: Wait, calls: int = 100) -> Timing:
+def waiting_once(run: Run, wait: WaitForDevice, calls: int = 100) -> Timing:
     """Seconds of a call, of many that are made before anybody waits."""
 
     def many() -> None:
@@ -66,7 +66,7 @@ def waiting_once(run: Run, wait: Wait, calls: int = 100) -> Timing:
     return Timing(t.median / calls, t.low / calls, t.high / calls)
 
 
-def five_ways(run: Run, wait: Wait) -> dict[str, Timing]:
+def five_ways(run: Run, wait: WaitForDevice) -> dict[str, Timing]:
     """Seconds of one call by five clocks, by the clock's name."""
     return {
         "one call, not waiting": once_not_waiting(run, wait),
@@ -77,7 +77,7 @@ def five_ways(run: Run, wait: Wait) -> dict[str, Timing]:
     }
 
 
-def sweep(contender: Contender, wait: Wait, sizes: Iterable[int]) -> Measurement:
+def sweep(contender: Contender, wait: WaitForDevice, sizes: Iterable[int]) -> Measurement:
     """µs of a vector add by five clocks, a series for each, at several sizes."""
     counts = as_sizes(sizes)
     times = [five_ways(contender(*get_abc(n)), wait) for n in counts]
@@ -106,8 +106,10 @@ def by_time_evaluator(
         found = {}
         for number in numbers:
             clock = executable.mod.time_evaluator("main", tvm.cuda(0), number=number, repeat=repeat)
-            clock(*arrays)  # warm
-            found[f"number={number}"] = Timing.of([float(s) for s in clock(*arrays).results])
+            with timing.alone():
+                clock(*arrays)  # warm
+                seconds = [float(s) for s in clock(*arrays).results]
+            found[f"number={number}"] = Timing.of(seconds)
         times.append(found)
     result = as_measurement("n", counts, times)
     result.notes = f"TVM's time_evaluator, repeat={repeat}, after one that was not kept; medians"

@@ -24,8 +24,7 @@ from d2ltvm.compute.data import (
     get_conv_data,
     square_matrices,
 )
-from d2ltvm.compute.ops import as_number
-from d2ltvm.errors import shown
+from d2ltvm.errors import as_number, shown
 
 GFLOPS = np.ndarray[Any, np.dtype[np.float64]]
 Seconds = np.ndarray[Any, np.dtype[np.float64]]

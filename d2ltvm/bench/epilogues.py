@@ -1,7 +1,8 @@
 """`python -m d2ltvm bench --set epilogues`: what bias, ReLU, residual, scale and float32 cost.
 
-Each layer of `sets.layers` is timed without an epilogue and with each of `EPILOGUES`, in turns,
-beside cuDNN's convolution and its fused calls, of which there are two.
+Each layer of `sets.layers`, or product, is timed without an epilogue and with each of `EPILOGUES`,
+in turns, beside cuDNN's convolution and its fused calls, of which there are two, or cuBLAS's
+product and those that it has.
 """
 
 import math
@@ -29,12 +30,13 @@ from d2ltvm.bench.sets import Case
 from d2ltvm.compiler.verify import compare
 from d2ltvm.hopper.any_layer import any_layer
 
-BIAS, RESIDUAL = "bias, ReLU", "bias, residual, ReLU"
+BIAS, RESIDUAL, WIDE = "bias, ReLU", "bias, residual, ReLU", "float32"
+ADDED = "residual"  # of a library that adds nothing else with it
 EPILOGUES: dict[str, dict[str, Any]] = {
     BIAS: {"bias": True, "relu": True},
     "scale, bias, ReLU": {"scale": True, "bias": True, "relu": True},
     RESIDUAL: {"bias": True, "residual": True, "relu": True},
-    "float32": {"wide": True},
+    WIDE: {"wide": True},
 }
 LAST, BEFORE = "epilogues.jsonl", "epilogues_before.jsonl"  # files of what was measured
 
@@ -42,7 +44,9 @@ Fused = Callable[[Case, Array, Array, Array, Array], dict[str, Run]]
 
 
 def torch_fused(case: Case, x: Array, w: Array, bias: Array, residual: Array) -> dict[str, Run]:
-    """cuDNN's fused calls, which take the bias in float16: by name of `EPILOGUES`."""
+    """The library's fused calls, which take the bias in float16: by name of `EPILOGUES`."""
+    if case.transposed is not None:
+        return cublas_fused(case, x, w, bias, residual)
     torch = libraries.torch_cuda()
     c = case.conv
     images, added = (torch.from_numpy(a).cuda().permute(0, 3, 1, 2) for a in (x, residual))
@@ -53,6 +57,27 @@ def torch_fused(case: Case, x: Array, w: Array, bias: Array, residual: Array) ->
     runs: dict[str, Run] = {
         BIAS: lambda: torch.cudnn_convolution_relu(images, weights, own, *rest),
         RESIDUAL: lambda: torch.cudnn_convolution_add_relu(images, weights, added, 1.0, own, *rest),
+    }
+    for run in runs.values():
+        run()
+    return runs
+
+
+def cublas_fused(case: Case, x: Array, w: Array, bias: Array, residual: Array) -> dict[str, Run]:
+    """cuBLAS's, of a product. It adds a residual in its place, with no bias and no ReLU: `ADDED`.
+
+    The residual is half of what it was before each call: so it stays finite, call after call.
+    """
+    torch = libraries.torch_cuda()
+    c = case.conv
+    given = (x.reshape(c.batch, c.ic), w[0], residual.reshape(c.batch, c.oc))
+    a, b, z = (torch.from_numpy(array).cuda() for array in given)
+    b = b.T if case.transposed else b
+    own, y = torch.from_numpy(bias.astype("float16")).cuda(), torch.empty_like(z)
+    runs: dict[str, Run] = {
+        BIAS: lambda: torch._addmm_activation(own, a, b, out=y),
+        ADDED: lambda: z.addmm_(a, b, beta=0.5),
+        WIDE: lambda: torch.mm(a, b, out_dtype=torch.float32),
     }
     for run in runs.values():
         run()
@@ -94,7 +119,7 @@ def extras(options: Mapping[str, Any], given: Mapping[str, Array]) -> list[Array
 
 
 def sides(case: Case, setting: CaseSetting = HOPPER, fused: Fused = torch_fused) -> dict[str, Run]:
-    """Functions that compute a layer once: the library's and ours, plain and with epilogues.
+    """Functions that compute a case once: the library's and ours, plain and with epilogues.
 
     Raises:
         WrongResultError: one of ours is wrong.
@@ -104,9 +129,13 @@ def sides(case: Case, setting: CaseSetting = HOPPER, fused: Fused = torch_fused)
     given = values(case)
     places = some_places(case)
     sums = exact(case, x, w, places)
-    runs = {}
+    runs: dict[str, Run] = {}
     for name, options in {"": {}, **EPILOGUES}.items():
-        layer = any_layer(case.conv, **options) if options else setting.choose(case)
+        layer = (
+            any_layer(case.conv, case.transposed is not False, **options)
+            if options
+            else setting.choose(case)
+        )
         run, result = ours(layer, x, w, setting, extras(options, given))
         y = result().reshape(case.conv.pixels, case.conv.oc)[places]
         want, most = finished(options, given, places, *sums)

@@ -19,17 +19,20 @@ from d2ltvm.bench.contenders import (
     torch_conv_batch,
     tvm_conv_batch,
 )
-from d2ltvm.bench.measurement import Clock, Measurement
+from d2ltvm.bench.measurement import ClockNames, Measurement
 from d2ltvm.bench.run import as_measurement, as_sizes, bench_together
-from d2ltvm.bench.timing import time_together
+from d2ltvm.bench.sets import Case
+from d2ltvm.bench.timing import in_turn, time_together
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compiler.verify import compare
 from d2ltvm.compute.data import get_conv_batch
 from d2ltvm.hopper import float32, implicit, product
+from d2ltvm.hopper.any_conv import Conv
+from d2ltvm.hopper.any_conv import product as product_sizes
 from d2ltvm.system import devices
 
 BOTH = ("burst", "sustained")  # clocks: these kernels need more power than there is for long
-Layer = tuple[int, ...]  # batch, oc, ic, n, k, p and s
+LayerSizes = tuple[int, ...]  # batch, oc, ic, n, k, p and s
 Variants = Mapping[str, Mapping[str, Any]]  # options by legend
 LAYER = (256, 512, 256, 14, 3, 1, 1)  # batch, oc, ic, n, k, p, s: that of the tutorials
 
@@ -66,7 +69,7 @@ RESNET_1X1 = tuple(
 )
 
 
-def layer_name(layer: Layer) -> str:
+def layer_name(layer: LayerSizes) -> str:
     """A layer without its batch, in a few characters.
 
     >>> layer_name((256, 128, 128, 56, 3, 1, 2))
@@ -128,9 +131,9 @@ HOPPER = Setting()
 
 
 def bench_layers(
-    layers: Iterable[Layer],
+    layers: Iterable[LayerSizes],
     variants: Variants | None = None,
-    clock: Clock = "burst",
+    clock: ClockNames = "burst",
     names: Sequence[Any] | None = None,
     setting: Setting = HOPPER,
 ) -> Measurement:
@@ -153,11 +156,31 @@ def bench_layers(
     return as_measurement("layer", names or [layer_name(x) for x in layers], times, clock)
 
 
+def special_cases() -> list[Case]:
+    """What experiments/special.py times: sizes for which chapters have kernels of their own.
+
+    >>> cases = special_cases()
+    >>> cases[0].title, cases[8].title
+    ('layer, 256 images: 3 x 3, 256 to 512, 14 x 14', 'product: 2048 x 2048 x 2048, A Bᵀ')
+
+    They are the layer of the tutorials, ResNet-50's of 3 x 3, square products, and its of 1 x 1.
+    """
+
+    def layers(every: Iterable[LayerSizes]) -> list[Case]:
+        return [
+            Case("layer", Conv(256, (n, n), ic, oc, (k, k), (p, p), (s, s)))
+            for oc, ic, n, k, p, s in every
+        ]
+
+    squares = [Case("product", product_sizes(n, n, n), True) for n in (2048, 4096, 8192)]
+    return [*layers((LAYER[1:], *RESNET_3X3)), *squares, *layers(RESNET_1X1)]
+
+
 def bench_beside_schedules(
     schedules: Mapping[str, Schedule],
     variants: Variants | None = None,
-    layer: Layer = LAYER,
-    clock: Clock = "burst",
+    layer: LayerSizes = LAYER,
+    clock: ClockNames = "burst",
     setting: Setting = HOPPER,
 ) -> Measurement:
     """Time a layer as `bench_layers`, with schedules in the same turns, each checked first.
@@ -180,7 +203,7 @@ def bench_beside_schedules(
 
 
 def layer_contenders(
-    layer: Layer, variants: Variants | None = None, setting: Setting = HOPPER
+    layer: LayerSizes, variants: Variants | None = None, setting: Setting = HOPPER
 ) -> dict[str, Run]:
     """Functions that convolve a layer once, by legend: cuDNN's, and ours, which are checked first.
 
@@ -205,22 +228,22 @@ def layer_contenders(
     return runs
 
 
-def _build(make: Callable[..., Any], layer: Layer, options: Any, setting: Setting) -> Any:
+def _build(make: Callable[..., Any], layer: LayerSizes, options: Any, setting: Setting) -> Any:
     """The kernel of a variant: what it names as 'kernel', or `make`, with its other options."""
     options = {"kernel": make, **options}
     return setting.build(options.pop("kernel")(*layer, **options))
 
 
-def bench_batches(clock: Clock = "burst") -> Measurement:
+def bench_batches(clock: ClockNames = "burst") -> Measurement:
     """Time the layer of the tutorials with 1 to 256 images beside cuDNN's, as `bench_layers`."""
     sizes = [2**i for i in range(9)]
     return bench_layers([(batch, *LAYER[1:]) for batch in sizes], clock=clock, names=sizes)
 
 
 def bench_float32(
-    layer: Layer = LAYER,
+    layer: LayerSizes = LAYER,
     variants: Variants | None = None,
-    clock: Clock = "burst",
+    clock: ClockNames = "burst",
     setting: Setting = HOPPER,
 ) -> Measurement:
     """Time a float32 convolution of three float16 products beside cuDNN's, in turns.
@@ -241,7 +264,7 @@ def bench_float32(
 
 
 def errors_float32(
-    layer: Layer = LAYER, variants: Variants | None = None, setting: Setting = HOPPER
+    layer: LayerSizes = LAYER, variants: Variants | None = None, setting: Setting = HOPPER
 ) -> Measurement:
     """How far results of the contenders of `bench_float32` are from float64's.
 
@@ -259,7 +282,7 @@ def errors_float32(
 
 
 def _float32(
-    layer: Layer, variants: Variants | None, setting: Setting
+    layer: LayerSizes, variants: Variants | None, setting: Setting
 ) -> tuple[dict[str, Run], dict[str, list[float]]]:
     """What to time, each checked against NumPy, and the errors, by legend."""
     *_, p, s = layer
@@ -281,7 +304,7 @@ def _float32(
 
 
 def _three_products(
-    layer: Layer, x: Array, w: Array, options: Mapping[str, Any], setting: Setting
+    layer: LayerSizes, x: Array, w: Array, options: Mapping[str, Any], setting: Setting
 ) -> tuple[Run, Array]:
     """A function that splits and convolves, and what it computes."""
     scales = [float32.power_of_two(array) for array in (x, w)]
@@ -294,11 +317,7 @@ def _three_products(
     for array, piece, scale in zip((x, w), pieces, scales, strict=True):
         kernel = setting.build(float32.split(array.shape, scale))
         launches.insert(0, kernel.bind(*kernel.upload([array]), piece))
-
-    def run() -> None:
-        for launch in launches:
-            launch()
-
+    run = in_turn(launches)
     run()
     return run, result.numpy()
 
@@ -310,7 +329,7 @@ def _errors(got: Array, want: Array) -> list[float]:
 
 
 def bench_products(
-    sizes: Iterable[int], clock: Clock = "burst", setting: Setting = HOPPER
+    sizes: Iterable[int], clock: ClockNames = "burst", setting: Setting = HOPPER
 ) -> Measurement:
     """Time products of n x n matrices of float16 beside cuBLAS', in turns; TFLOPS."""
 
@@ -345,7 +364,7 @@ _DIFFERENT = 31  # images; behind them they are repeated, since making random on
 _STEP = 37  # a prime number: the images that are compared lie at many places of a tile
 
 
-def _data(layer: Layer, dtype: str) -> tuple[Array, Array]:
+def _data(layer: LayerSizes, dtype: str) -> tuple[Array, Array]:
     """Random images and weights of a layer."""
     batch, oc, ic, n, k, *_ = layer
     images, weights = get_conv_batch(min(batch, _DIFFERENT), oc, ic, n, k, dtype)

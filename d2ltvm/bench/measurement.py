@@ -22,7 +22,7 @@ CLOCKS = {
     "host": "host clock around many calls, warm",
 }
 
-Clock = str | Sequence[str]  # the name of one, or of several, one after the other
+ClockNames = str | Sequence[str]  # the name of one, or of several, one after the other
 
 
 @dataclass(kw_only=True)
@@ -150,7 +150,7 @@ def _check_fields(found: Measurement) -> None:
         raise TypeError(f"series is {shown(found.series)}; expected lists by legend")
 
 
-def as_clocks(clock: Clock) -> list[str]:
+def as_clocks(clock: ClockNames) -> list[str]:
     """The names of one clock or of several, as a list; ValueError if one is unknown."""
     clocks: list[Any] = list(clock) if isinstance(clock, tuple | list) and clock else [clock]
     for one in clocks:
@@ -161,7 +161,7 @@ def as_clocks(clock: Clock) -> list[str]:
     return clocks
 
 
-def method(clock: Clock) -> str:
+def method(clock: ClockNames) -> str:
     """How contenders are timed by a clock, or by several, in words for a record's notes.
 
     >>> method("stream")
@@ -170,7 +170,7 @@ def method(clock: Clock) -> str:
     return f"{'; '.join(CLOCKS[one] for one in as_clocks(clock))}; in turns, median of rounds"
 
 
-def legends(name: str, clock: Clock) -> list[str]:
+def legends(name: str, clock: ClockNames) -> list[str]:
     """What a contender is called, by each of the clocks.
 
     >>> legends("TVM", ("burst", "sustained"))

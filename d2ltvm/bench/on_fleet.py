@@ -15,12 +15,12 @@ from d2ltvm.fleet.leasing import Ended
 from d2ltvm.fleet.measuring import Servers, address_of
 
 BENCH = [sys.executable, "-m", "d2ltvm", "bench", "--fleet", "none", "--json"]
-Found = tuple[list[dict[str, Any]], int]
+LinesAndStatus = tuple[list[dict[str, Any]], int]
 
 
 def scoreboard_lines(
     names: Sequence[str], servers: Servers, kind: str = "cuda"
-) -> dict[str, Found]:
+) -> dict[str, LinesAndStatus]:
     """Lines of the scoreboard, measured each beside a server of its own.
 
     Args:
@@ -39,7 +39,7 @@ def scoreboard_lines(
     return {name: _lines_of(name, ended) for name, ended in found.items()}
 
 
-def _lines_of(name: str, ended: Ended) -> Found:
+def _lines_of(name: str, ended: Ended) -> LinesAndStatus:
     try:
         return list(json.loads(ended.out)), ended.code
     except ValueError:

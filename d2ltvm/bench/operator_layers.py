@@ -27,7 +27,6 @@ from d2ltvm.schedules import strips
 
 LAST, FIRST, COPY, OURS = "PyTorch, channels last", "PyTorch, channels first", "copy", "TVM"
 PERIOD = 2**22 - 3  # a prime number: random data is repeated behind so many
-Schedules = Mapping[str, Callable[[int], Any]]  # functions of a batch that return a schedule
 
 
 class Window(NamedTuple):

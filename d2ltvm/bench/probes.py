@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tvm
 
 from d2ltvm.bench import timing
@@ -17,13 +18,13 @@ from d2ltvm.bench.run import as_measurement, as_sizes
 from d2ltvm.bench.timing import Run, Timing
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compute.data import get_abc
-from d2ltvm.compute.ops import whole
+from d2ltvm.errors import whole
 from d2ltvm.schedules.chains import chase, timed_chase
 from d2ltvm.schedules.elementwise import copy_unrolled
 from d2ltvm.schedules.multiply_add import fma_kernel
 from d2ltvm.system import chips
 
-Array = np.ndarray[Any, Any]
+Array = npt.NDArray[Any]
 LINE = 32  # elements of 4 bytes in the 128 bytes that caches keep together
 SECTOR = 8  # elements in a sector of 32 bytes
 

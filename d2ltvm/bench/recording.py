@@ -44,44 +44,12 @@ def main(options: argparse.Namespace) -> int:
         else:
             devices.need_cuda(STILL)
             device = devices.describe_device()["name"]
-        kept = root() / "_build" / f"record-{records.slug(device)}.json"
+        kept = environment.book_folder() / "_build" / f"record-{records.slug(device)}.json"
         log = Log(options.to or kept, device)
         return record(chapters, names, servers, log)
     except (FleetError, MissingError, ValueError) as error:
         print(f"python -m d2ltvm record: {error}", file=sys.stderr)
         return 1
-
-
-def root() -> Path:
-    """The folder of the book's clone; an installed package has no chapters.
-
-    Raises:
-        MissingError: there is none.
-    """
-    folder = environment.measurements().parent.parent
-    if not (folder / "tools" / "execute.py").is_file():
-        raise MissingError(
-            "the chapters are not installed with the package",
-            "`python -m d2ltvm bench`",
-            "a clone of the book, and the command in its folder",
-        )
-    return folder
-
-
-def all_chapters() -> dict[str, Path]:
-    """The chapters that are notebooks, by names such as 'elementwise/vector_add', in their order.
-
-    >>> list(all_chapters())[:2]
-    ['intro', 'start/setting_up']
-    """
-    contents = (root() / "_toc.yml").read_text()
-    names = re.findall(r"^\W*(?:root|file): *(\S+)", contents, re.MULTILINE)
-    paths = {name.removeprefix("book/"): root() / f"{name}.ipynb" for name in names}
-    return {
-        name: path
-        for name, path in paths.items()
-        if path.exists() and not path.with_suffix(".md").exists()
-    }
 
 
 def chosen(
@@ -100,7 +68,7 @@ def chosen(
     Raises:
         ValueError: one of them is not there.
     """
-    every = all_chapters()
+    every = environment.chapters()
     found = dict(_chapter(given, every) for given in chapters)
     if only is None:
         return found or every, None
@@ -155,7 +123,7 @@ def _alike(name: str, known: Iterable[str]) -> str:
 def named_in(path: Path) -> list[str]:
     """Names of the records that a notebook measures, as far as its code has them whole.
 
-    >>> named_in(all_chapters()["elementwise/vector_add"])
+    >>> named_in(environment.chapters()["elementwise/vector_add"])
     ['vector_add/steps', 'vector_add/bandwidth']
     """
     return re.findall(r'\bmeasure\(\s*"([a-z0-9_]+/[a-z0-9_]+)"', _code(path))
@@ -279,7 +247,8 @@ def _expected(paths: Iterable[Path]) -> list[str]:
 def _command(path: Path, names: Sequence[str] | None) -> list[str]:
     """What runs a chapter's notebook, in a process that sees the GPU and measures."""
     only = ["--only", ",".join(names)] if names else []
-    return [sys.executable, str(root() / "tools" / "execute.py"), "--record", *only, str(path)]
+    tool = environment.book_folder() / "tools" / "execute.py"
+    return [sys.executable, str(tool), "--record", *only, str(path)]
 
 
 def _run_here(

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from d2ltvm.bench.contenders import Contender, Run
+from d2ltvm.bench.contenders import Contender, Run, Schedule
 from d2ltvm.bench.libraries import mxnet, mxnet_context, torch_cuda
 from d2ltvm.bench.measurement import Measurement
 from d2ltvm.bench.run import as_measurement, clock_of
 from d2ltvm.bench.timing import time_together
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compiler.verify import compare
-from d2ltvm.compute.ops import whole
 from d2ltvm.compute.reductions import (
     DTYPES,
     get_rows,
@@ -26,15 +26,14 @@ from d2ltvm.compute.reductions import (
     layer_norm_reference,
     softmax_reference,
 )
-from d2ltvm.errors import MissingError, shown
+from d2ltvm.errors import MissingError, shown, whole
 from d2ltvm.schedules import layer_norm, reductions, softmax
 
-Array = np.ndarray[Any, Any]
-Schedule = Callable[..., Any]  # of rows, cols and dtype
-Shape = tuple[int, int]
+Array = npt.NDArray[Any]
+MatrixShape = tuple[int, int]
 
 KINDS = ("sum", "softmax", "layer norm")
-SHAPES: tuple[Shape, ...] = ((8192, 8192), (65536, 1024), (4096, 32768))
+SHAPES: tuple[MatrixShape, ...] = ((8192, 8192), (65536, 1024), (4096, 32768))
 
 
 def rows_data(kind: str, rows: int, cols: int, dtype: str = "float16") -> list[Array]:
@@ -226,7 +225,7 @@ def numpy_rows(kind: str) -> Contender:
 def bench_rows(
     kind: str,
     racing: Mapping[str, Contender],
-    shapes: Iterable[Shape] = SHAPES,
+    shapes: Iterable[MatrixShape] = SHAPES,
     dtype: str = "float16",
     target: Any = "cuda",
     unit: str = "TB/s",

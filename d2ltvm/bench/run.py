@@ -23,7 +23,7 @@ from d2ltvm.bench.contenders import (
     tvm_matmul,
     verify_conv,
 )
-from d2ltvm.bench.measurement import Clock, Measurement, legends, method
+from d2ltvm.bench.measurement import ClockNames, Measurement, legends, method
 from d2ltvm.bench.timing import Timing, time_together
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compute.data import get_abc, get_conv_batch, get_conv_data, square_matrices
@@ -37,7 +37,7 @@ def bench_together(
     data: Callable[[int], Sequence[Any]] = get_abc,
     work: Callable[[int], float] | None = None,
     unit: str = "GFLOPS",
-    clock: Clock = "graph",
+    clock: ClockNames = "graph",
     xlabel: str = "n",
 ) -> Measurement:
     """Time several contenders for one computation at several sizes, in turns.
@@ -96,7 +96,7 @@ def as_measurement(
     xlabel: str,
     values: Sequence[Any],
     times: Sequence[Mapping[str, Timing]],
-    clock: Clock = "graph",
+    clock: ClockNames = "graph",
     work: Callable[[Any], float] | None = None,
     unit: str = "µs",
 ) -> Measurement:

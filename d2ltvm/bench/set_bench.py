@@ -23,12 +23,12 @@ import numpy as np
 from d2ltvm.bench import libraries
 from d2ltvm.bench.contenders import Array, Run
 from d2ltvm.bench.hopper_layers import BOTH, on_hopper
-from d2ltvm.bench.measurement import Clock, as_clocks, legends
+from d2ltvm.bench.measurement import ClockNames, as_clocks, legends
 from d2ltvm.bench.on_fleet import run_parts
 from d2ltvm.bench.progress import progress
 from d2ltvm.bench.records import software
 from d2ltvm.bench.sets import Case, layers, products, unseen
-from d2ltvm.bench.timing import Timing, time_together
+from d2ltvm.bench.timing import Timing, in_turn, time_together
 from d2ltvm.compiler.verify import WrongResultError, compare
 from d2ltvm.errors import MissingError, shown
 from d2ltvm.fleet import FleetError, choosing
@@ -205,25 +205,21 @@ def ours(
     if layer.copies:
         copy = setting.build(layer.copy())
         launches.insert(0, copy.bind(*copy.upload([x]), tensors[0]))
-
-    def run() -> None:
-        for launch in launches:
-            launch()
-
+    run = in_turn(launches)
     run()
     return run, lambda: np.asarray(tensors[-1].numpy())
 
 
-Race = Callable[[Case, CaseSetting], Mapping[str, Run]]
+RunsOf = Callable[[Case, CaseSetting], Mapping[str, Run]]
 
 
 def run_set(
     cases: Sequence[Case],
     path: Path,
-    clock: Clock = "burst",
+    clock: ClockNames = "burst",
     setting: CaseSetting = HOPPER,
     show: Callable[[int, int, str], None] = progress,
-    race: Race = sides,
+    race: RunsOf = sides,
 ) -> dict[str, Any]:
     """Measure what a file does not have yet, and keep each result in it.
 
@@ -263,13 +259,13 @@ def run_set(
     return kept
 
 
-def missing(found: Mapping[str, Any], clock: Clock) -> bool:
+def missing(found: Mapping[str, Any], clock: ClockNames) -> bool:
     """Whether what was found lacks a clock."""
     return any(one not in found for one in as_clocks(clock))
 
 
 def entry(
-    times: Mapping[str, Timing], clock: Clock, names: Sequence[str] = (LIBRARY, OURS)
+    times: Mapping[str, Timing], clock: ClockNames, names: Sequence[str] = (LIBRARY, OURS)
 ) -> dict[str, Any]:
     """What is kept of a case: by clock, microseconds of all sides, their spread, the ratio."""
     found: dict[str, Any] = {}
@@ -331,7 +327,7 @@ def summary(cases: Mapping[str, Any], clock: str) -> str:
     return "\n".join([*lines, *(f"  {ratio:.2f}  {title}" for ratio, title in behind[:10])])
 
 
-def table(kept: Mapping[str, Any], titles: Sequence[str], clock: Clock) -> str:
+def table(kept: Mapping[str, Any], titles: Sequence[str], clock: ClockNames) -> str:
     """What was measured, as text, with what it was measured on below."""
     clocks = as_clocks(clock)
     lines = [f"{'':80}" + "".join(f"{one:>29}" for one in clocks)] if len(clocks) > 1 else []
@@ -367,7 +363,7 @@ def tuned(how: str = "few") -> CaseSetting:
     return CaseSetting(choose=lambda case: tune(case.conv, case.transposed is not False, **options))
 
 
-def race_of(name: str, numbers: str) -> Race:
+def race_of(name: str, numbers: str) -> RunsOf:
     """What runs beside what, of a set."""
     if numbers != "float16":
         from d2ltvm.bench import float32_sets
@@ -411,7 +407,7 @@ def check_numbers(options: argparse.Namespace) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """`python -m d2ltvm bench --set …`. Returns the exit status: 1 where a case is wrong."""
-    clock: Clock = BOTH if options.clock == "both" else options.clock
+    clock: ClockNames = BOTH if options.clock == "both" else options.clock
     path = Path(options.to or f"bench-{file_of(options)}.json")
     try:
         check_numbers(options)

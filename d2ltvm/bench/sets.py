@@ -6,7 +6,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from d2ltvm.hopper.any_conv import Conv
+from d2ltvm.hopper.any_conv import Conv, product
 from d2ltvm.layouts import Pair
 
 
@@ -205,11 +205,6 @@ def _more_layers() -> list[Case]:
         Case("SDXL", conv(2, 128, 320, 320)),
         Case("SDXL", conv(2, 64, 640, 640)),
     ]
-
-
-def product(n: int, m: int, l: int) -> Conv:
-    """The product of (n, l) and (l, m) as a convolution: a row is an image of one pixel."""
-    return Conv(n, (1, 1), l, m)
 
 
 def products() -> list[Case]:

@@ -18,20 +18,37 @@ import math
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from d2ltvm.bench.measurement import Clock, as_clocks, legends
-from d2ltvm.compute.ops import as_number, whole
-from d2ltvm.errors import MissingError
+from d2ltvm.bench.measurement import ClockNames, as_clocks, legends
+from d2ltvm.errors import MissingError, as_number, whole
 from d2ltvm.system import devices
 
 ROUNDS = 7
 
 Run = Callable[[], object]  # does the work once; its result is of no use here
 Round = Callable[[], float]  # times one round: seconds for one call
+
+
+def in_turn(launches: Sequence[Run]) -> Run:
+    """A function that makes several launches, one after the other.
+
+    >>> made = []
+    >>> in_turn([lambda: made.append("copy"), lambda: made.append("kernel")])()
+    >>> made
+    ['copy', 'kernel']
+    """
+
+    def run() -> None:
+        for launch in launches:
+            launch()
+
+    return run
 
 
 @dataclass(frozen=True)
@@ -49,7 +66,7 @@ class Timing:
 
 
 def time_together(
-    runs: Mapping[Any, Run], clock: Clock = "graph", rounds: int = ROUNDS
+    runs: Mapping[Any, Run], clock: ClockNames = "graph", rounds: int = ROUNDS
 ) -> dict[Any, Timing]:
     """Time several functions in turns, so that heat and other load meet all of them alike.
 
@@ -99,15 +116,43 @@ def _time(runs: Mapping[Any, Run], clock: str, rounds: int) -> dict[Any, Timing]
 
 
 @contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Have the GPU's clocks for this process: others that want them wait until it ends.
+
+    Several notebooks of the book may run at once on a GPU. They compile and check side by side, but
+    are timed one after the other. A kernel that another process checks meanwhile is not held back:
+    the median of the rounds is there for such. It may be entered again by who holds it. Where the
+    lock cannot be had, since it is another user's, it is done without.
+
+    >>> with alone():  # doctest: +SKIP
+    ...     kernel(a, b, c)
+    """
+    import filelock  # here, since importing the package does without it
+
+    lock = filelock.FileLock(_lock_path(), is_singleton=True)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(lock)
+        yield
+
+
+def _lock_path() -> str:
+    """The file that stands for this GPU, by its place on the bus, on this machine."""
+    place = cuda("cudaDeviceGetPCIBusId", 13, 0).split(b"\0")[0].decode().replace(":", "-")
+    return str(Path(tempfile.gettempdir()) / f"d2ltvm-gpu-{place}.lock")
+
+
+@contextlib.contextmanager
 def cuda_stream() -> Iterator[int]:
-    """A CUDA stream of our own, current for TVM and, where it is loaded, for PyTorch."""
+    """A CUDA stream of our own, current for TVM and, where it is loaded, for PyTorch: `alone`."""
     devices.need_cuda("clock='host'")
     import tvm
     import tvm_ffi
 
-    stream = int(cuda("cudaStreamCreateWithFlags", 1))  # 1: does not wait for the default stream
     torch = sys.modules.get("torch")
     with contextlib.ExitStack() as stack:
+        stack.enter_context(alone())
+        stream = int(cuda("cudaStreamCreateWithFlags", 1))  # 1: does not wait for the default one
         stack.callback(cuda, "cudaStreamDestroy", stream)
         stack.enter_context(tvm_ffi.use_raw_stream(tvm.cuda(0), stream))
         if torch is not None and torch.cuda.is_available():

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from d2ltvm.bench.records import load_record
-from d2ltvm.compute.ops import as_number
-from d2ltvm.errors import MissingError, shown
+from d2ltvm.errors import MissingError, as_number, shown
 
 H100, H200 = "nvidia-h100-80gb-hbm3", "nvidia-h200"  # folders of records
 FETCH = 64  # bytes that L2 brings where it misses: seeing_memory/granularity
@@ -120,8 +119,6 @@ def _moving() -> Iterator[Entry]:
         moved = n * (4 + min(4 * stride, FETCH))
         name, legend = f"stride {stride}", "every s-th element"
         yield Entry(part, name, "seeing_memory/stride", legend, stride, 8 * n / 1e12, moved)
-    for legend, nbytes in (("device memory", 1e9), ("L2", 0)):  # of any number of bytes
-        yield Entry(part, f"ring, {legend}", "hopper/in_flight", legend, 64, 1e-3, nbytes)
     turned = ("PyTorch's x.T", "direct", "by way of a tile", "4 rows of 8", "padded", "swizzled")
     yield from _rates(part, "transpose", "seeing_memory/transpose", 8192, 8 * 8192**2, turned)
 

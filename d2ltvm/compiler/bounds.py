@@ -1,5 +1,6 @@
 """Indices outside of their tensors, and threads that do not match, found before compiling."""
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -181,7 +182,7 @@ class _Walk:
         conditions = [condition for condition, _ in self.guards]
         try:
             loops = list(dict.fromkeys(self._variables([index, *conditions])))
-            points = _points([self.loops[loop] for loop in loops])
+            points = _points(tuple(self.loops[loop] for loop in loops))
             known = dict(zip(loops, points, strict=True))
             met: Numbers = np.True_
             for condition, expected in self.guards:
@@ -207,7 +208,9 @@ class _Walk:
     def _value(self, node: Any, known: dict[Any, Numbers]) -> Numbers:
         kind, name = type(node).__name__, _call(node)
         if isinstance(node, tvm.ir.Var):
-            return known[node] if node in known else self._value(self.values[node], known)
+            if node not in known:  # several guards ask for it
+                known[node] = self._value(self.values[node], known)
+            return known[node]
         if kind == "IntImm":
             return int(node.value)
         if kind == "Not":
@@ -222,7 +225,8 @@ class _Walk:
         raise _Unknown
 
 
-def _points(ranges: list[tuple[int, int]]) -> list[Numbers]:
+@functools.lru_cache(4)  # a kernel asks for the same loops again and again
+def _points(ranges: tuple[tuple[int, int], ...]) -> list[Numbers]:
     """Values for some loops: all of them together, or the corners and random ones."""
     if any(count < 1 for _, count in ranges):
         raise _Unknown  # such a loop does nothing

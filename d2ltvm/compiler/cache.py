@@ -95,9 +95,9 @@ def file_identity(path: Path) -> tuple[str, int, int]:
 
 @functools.cache
 def text_of(folder: Path, *patterns: str) -> str:
-    """The text of a folder's modules: what a result follows from beside its inputs."""
+    """A hash of the text of a folder's modules: what a result follows from beside its inputs."""
     paths = (path for pattern in patterns for path in sorted(folder.glob(pattern)))
-    return "".join(path.read_text() for path in paths)
+    return hashlib.sha256("".join(path.read_text() for path in paths).encode()).hexdigest()
 
 
 @functools.cache

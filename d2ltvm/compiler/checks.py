@@ -6,7 +6,7 @@ from typing import Any
 import tvm
 
 from d2ltvm.compiler.ir import find
-from d2ltvm.compiler.launches import calls
+from d2ltvm.compiler.launches import Launch
 from d2ltvm.system.chips import CHIPS
 
 # Limits of every NVIDIA GPU since compute capability 5.0. Source: CUDA C++ Programming Guide,
@@ -20,16 +20,6 @@ OPENCL_VECTORS = (1, 2, 3, 4, 8, 16)  # OpenCL C Specification, section 6.3.2
 # Bytes. PoCL 3.0 with LLVM 14 ends the process where a processor with AVX-512 gets a longer one
 # ("Do not know how to scalarize this operator's operand"), or is wrong. A GPU moves 16 at once.
 OPENCL_WIDEST = 32
-
-
-def shapes(params: Any) -> None:
-    """A ValueError unless all parameters are tensors whose shapes are known."""
-    for p in params:
-        if type(p.ty).__name__ != "BufferType":
-            raise ValueError(f"main takes {p.name}, which is no tensor; expected tensors alone")
-        if not all(isinstance(size, int | tvm.tirx.IntImm) for size in p.shape):
-            shape = ", ".join(str(size) for size in p.shape)
-            raise ValueError(f"{p.name} has shape ({shape}); expected integers, fixed at the build")
 
 
 def loops(main: Any, target: Any) -> None:
@@ -56,81 +46,45 @@ def loops(main: Any, target: Any) -> None:
                 )
 
 
-def host(main: Any) -> None:
-    """A ValueError unless the host has nothing left to do but to launch kernels.
+def launch(found: Launch, kernel: Any, target: Any, static_kib: int | None) -> None:
+    """A ValueError where a launch has more threads, blocks or shared memory than a GPU takes.
 
     Args:
-        main: the host function, after it was split from the kernels.
+        found: what was read off the host function.
+        kernel: its function on the device.
+        target: on OpenCL, which takes as much shared memory as there is, the largest chip's limit
+            counts.
+        static_kib: the limit for scope `shared`; None where it stands for `shared.dyn` too.
     """
-    if not calls(main):
-        raise unbound()
-    for store in find(main.body, "BufferStore"):
-        raise ValueError(
-            f"the stage that writes {store.buffer.name} is bound to no thread, beside others that "
-            "are: bind one of its loops to 'blockIdx.x' or 'threadIdx.x', or move it into a stage "
-            "that is bound, by compute_at or compute_inline"
-        )
-    for loop in find(main.body, "For"):
-        raise ValueError(
-            f"loop {loop.loop_var.name} is bound to no thread and lies around loops that are: bind "
-            "it to 'blockIdx.x', or reorder it to the inside"
-        )
-    for alloc in find(main.body, "AllocBuffer"):
-        if alloc.buffer.scope() != "global":
-            raise ValueError(
-                f"{alloc.buffer.name} is in scope {alloc.buffer.scope()!r} and lies outside of all "
-                "kernels: move its stage under a loop that is bound to blocks, by compute_at or "
-                "reverse_compute_at"
-            )
-
-
-def unbound() -> ValueError:
-    """The error for a schedule of which nothing is bound."""
-    return ValueError(
-        "a loop nest of the schedule is bound to no thread: bind one of its loops to 'blockIdx.x' "
-        "or 'threadIdx.x', or build for target='llvm'"
-    )
-
-
-def limits(launch: Any) -> None:
-    """A ValueError where a launch has more threads or blocks than a GPU takes."""
-    threads = math.prod(launch.block)
+    threads = math.prod(found.block)
     if threads > MAX_THREADS_PER_BLOCK:
         raise ValueError(
-            f"{launch.name} has {threads} threads per block, {launch.block}; "
+            f"{found.name} has {threads} threads per block, {found.block}; "
             f"expected at most {MAX_THREADS_PER_BLOCK}"
         )
     for what, sizes, most in (
-        ("block", launch.block, MAX_BLOCK),
-        ("grid", launch.grid, MAX_GRID),
+        ("block", found.block, MAX_BLOCK),
+        ("grid", found.grid, MAX_GRID),
     ):
         if any(size > limit for size, limit in zip(sizes, most, strict=True)):
-            raise ValueError(f"{launch.name} has {what} {sizes}; expected at most {most}")
+            raise ValueError(f"{found.name} has {what} {sizes}; expected at most {most}")
+    if target.kind.name in ("cuda", "opencl"):
+        _shared(found, kernel, str(getattr(target, "arch", "")), static_kib)
 
 
-def shared(launch: Any, kernel: Any, target: Any, static_kib: int | None) -> None:
-    """A ValueError where a kernel takes more shared memory than the chip gives a block.
-
-    Args:
-        launch: a `Launch`.
-        kernel: its function on the device.
-        target: on OpenCL, which takes as much as there is, the largest chip's limit counts.
-        static_kib: the limit for scope `shared`; None where it stands for `shared.dyn` too.
-    """
-    if target.kind.name not in ("cuda", "opencl"):
-        return
+def _shared(found: Launch, kernel: Any, arch: str, static_kib: int | None) -> None:
+    """A ValueError where a kernel takes more shared memory than the chip gives a block."""
     buffers = [alloc.buffer for alloc in find(kernel.body, "AllocBuffer")]
     static = sum(_nbytes(buffer) for buffer in buffers if buffer.scope() == "shared")
-    arch = str(getattr(target, "arch", ""))
     known = [c.shared_block_kib for c in CHIPS.values() if c.capability == arch or not arch]
     most = max(known, default=None)
     for what, needed, limit in (
         ("shared memory of scope 'shared'", static, static_kib),
-        ("shared memory", static + launch.shared, most),
+        ("shared memory", static + found.shared, most),
     ):
         if limit and needed > limit * 1024:
             raise ValueError(
-                f"{launch.name} takes {needed:,} bytes of {what} per block; expected at most "
+                f"{found.name} takes {needed:,} bytes of {what} per block; expected at most "
                 f"{limit * 1024:,}{f' on {arch}' if arch else ''}"
             )
 

@@ -90,9 +90,7 @@ class Kernel:
         if not all(isinstance(a, np.ndarray) for a in arrays):
             self._executable(*arrays)
         elif self._opencl:
-            buffers = self._opencl.upload(arrays)
-            self._opencl.launch(buffers)
-            self._opencl.download(buffers, arrays)
+            self._opencl.run(arrays)
         else:
             tensors = self.upload(arrays)
             self._executable(*tensors)

@@ -106,16 +106,52 @@ class Lowered:
         return str(imports[0].inspect_source() if imports else mod.inspect_source("ll"))
 
 
-Parts = tuple[tuple[Launch, ...], tuple[Param, ...], dict[str, Any]]
+LaunchParts = tuple[tuple[Launch, ...], tuple[Param, ...], dict[str, Any]]
 
 
-def read(mod: Any) -> Parts:
+def read(mod: Any) -> LaunchParts:
     """Launches, temporaries, and kernels by name, of a module whose host and device are apart."""
     launches, temporaries = _read_host(mod["main"])
     return launches, temporaries, {launch.name: mod[launch.name] for launch in launches}
 
 
-def calls(main: Any) -> list[Any]:
+def check_host(main: Any) -> None:
+    """A ValueError unless the host has nothing left to do but to launch kernels.
+
+    Args:
+        main: the host function, after it was split from the kernels.
+    """
+    if not _calls(main):
+        raise unbound()
+    for store in find(main.body, "BufferStore"):
+        raise ValueError(
+            f"the stage that writes {store.buffer.name} is bound to no thread, beside others that "
+            "are: bind one of its loops to 'blockIdx.x' or 'threadIdx.x', or move it into a stage "
+            "that is bound, by compute_at or compute_inline"
+        )
+    for loop in find(main.body, "For"):
+        raise ValueError(
+            f"loop {loop.loop_var.name} is bound to no thread and lies around loops that are: bind "
+            "it to 'blockIdx.x', or reorder it to the inside"
+        )
+    for alloc in find(main.body, "AllocBuffer"):
+        if alloc.buffer.scope() != "global":
+            raise ValueError(
+                f"{alloc.buffer.name} is in scope {alloc.buffer.scope()!r} and lies outside of all "
+                "kernels: move its stage under a loop that is bound to blocks, by compute_at or "
+                "reverse_compute_at"
+            )
+
+
+def unbound() -> ValueError:
+    """The error for a schedule of which nothing is bound."""
+    return ValueError(
+        "a loop nest of the schedule is bound to no thread: bind one of its loops to 'blockIdx.x' "
+        "or 'threadIdx.x', or build for target='llvm'"
+    )
+
+
+def _calls(main: Any) -> list[Any]:
     """The calls of a host function that launch kernels."""
     return [c for c in find(main.body, "Call") if c.op.name == "tirx.call_ffi_kernel"]
 
@@ -128,7 +164,7 @@ def _read_host(main: Any) -> tuple[tuple[Launch, ...], tuple[Param, ...]]:
         for d in find(main.body, "DeclBuffer")
         if getattr(getattr(d.data, "op", None), "name", "") == "tirx.buffer_data"
     }
-    return tuple(_read_launch(call, views) for call in calls(main)), temporaries
+    return tuple(_read_launch(call, views) for call in _calls(main)), temporaries
 
 
 def _temporary(buffer: Any) -> Param:

@@ -8,7 +8,15 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from d2ltvm.compiler import bounds, checks, names
 from d2ltvm.compiler.ir import find
-from d2ltvm.compiler.launches import Lowered, Param, Parts, read, read_tensor_maps
+from d2ltvm.compiler.launches import (
+    LaunchParts,
+    Lowered,
+    Param,
+    check_host,
+    read,
+    read_tensor_maps,
+    unbound,
+)
 from d2ltvm.errors import MissingError
 from d2ltvm.system import devices
 
@@ -84,7 +92,7 @@ def lower(
     return Lowered(executable, params, launches, temporaries, kernels)
 
 
-def kernels_of(mod: Any, target: Any) -> Parts:
+def kernels_of(mod: Any, target: Any) -> LaunchParts:
     """What a module launches, read off when host and device are apart: nothing is compiled.
 
     It takes a fraction of the time of `lower`, and nothing is checked. Asynchronous copies go
@@ -107,14 +115,15 @@ def kernels_of(mod: Any, target: Any) -> Parts:
     return read(capture.mod)
 
 
-def _checked(mod: Any, target: Any, static_kib: int | None = checks.STATIC_SHARED_KIB) -> Parts:
+def _checked(
+    mod: Any, target: Any, static_kib: int | None = checks.STATIC_SHARED_KIB
+) -> LaunchParts:
     """What a module launches whose host and device are apart, or a ValueError if no GPU can."""
     if target.kind.name != "llvm":
-        checks.host(mod["main"])
+        check_host(mod["main"])
     launches, temporaries, kernels = read(mod)
     for launch in launches:
-        checks.limits(launch)
-        checks.shared(launch, kernels[launch.name], target, static_kib)
+        checks.launch(launch, kernels[launch.name], target, static_kib)
     return launches, temporaries, kernels
 
 
@@ -305,11 +314,21 @@ def parameters(mod: Any) -> tuple[Param, ...]:
     for block in find(mod["main"].body, "SBlock"):
         written.update(region.source.name for region in block.writes)
     written.update(store.buffer.name for store in find(mod["main"].body, "BufferStore"))
-    checks.shapes(mod["main"].params)
+    _check_shapes(mod["main"].params)
     return tuple(
         Param(b.name, tuple(int(s) for s in b.shape), str(b.dtype), b.name in written)
         for b in mod["main"].params
     )
+
+
+def _check_shapes(params: Any) -> None:
+    """A ValueError unless all parameters are tensors whose shapes are known."""
+    for p in params:
+        if type(p.ty).__name__ != "BufferType":
+            raise ValueError(f"main takes {p.name}, which is no tensor; expected tensors alone")
+        if not all(isinstance(size, int | tvm.tirx.IntImm) for size in p.shape):
+            shape = ", ".join(str(size) for size in p.shape)
+            raise ValueError(f"{p.name} has shape ({shape}); expected integers, fixed at the build")
 
 
 @tvm.instrument.pass_instrument
@@ -338,4 +357,4 @@ class _AfterSplit:
 
 def _explained(error: Exception) -> Exception:
     """The exception to raise for one of TVM's, in terms of the schedule."""
-    return checks.unbound() if "Did you forget to bind" in str(error) else error
+    return unbound() if "Did you forget to bind" in str(error) else error

@@ -37,11 +37,11 @@ class OpenCLProgram:
     def __init__(self, lowered: Lowered) -> None:
         import pyopencl as cl
 
-        self.lowered = lowered
-        self.context = cl.Context([opencl_device()])
+        self.lowered, device = lowered, opencl_device()
+        self.context = cl.Context([device])
         self.queue = cl.CommandQueue(self.context)
-        _check_types(lowered.source, opencl_device())
-        self.quick = is_pocl(opencl_device()) and _stores(lowered) <= LITTLE
+        _check_types(lowered.source, device)
+        self.quick = is_pocl(device) and _stores(lowered) <= LITTLE
         self.built: dict[bool, dict[str, Any]] = {}
         self._kernels(self.quick)  # what the compiler refuses is refused now
 
@@ -63,6 +63,12 @@ class OpenCLProgram:
             names = program.kernel_names.split(";")
             self.built[quick] = {name: getattr(program, name) for name in names}
         return self.built[quick]
+
+    def run(self, arrays: Any) -> None:
+        """Compute once, from arrays and into those that the kernels write."""
+        buffers = self.upload(arrays)
+        self.launch(buffers)
+        self.download(buffers, arrays)
 
     def upload(self, arrays: Any) -> dict[str, Any]:
         """Device buffers by name: one for each array, and the temporaries."""

@@ -10,7 +10,7 @@ import tvm
 
 from d2ltvm.compiler import ptx_calls
 from d2ltvm.compiler.lowering import as_module
-from d2ltvm.compute.ops import whole
+from d2ltvm.errors import whole
 
 # Lines of TVMScript that say nothing about the loops.
 _NOISE = re.compile(

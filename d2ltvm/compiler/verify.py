@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from d2ltvm.errors import is_integer, shown
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = npt.NDArray[Any]
 
 FLOATS = ("float16", "float32", "float64")
 

@@ -17,8 +17,8 @@ from d2ltvm.compute.convolution import (
     conv_reference,
     with_border,
 )
-from d2ltvm.compute.ops import countable, in_32_bits, placeholder, whole
-from d2ltvm.errors import shown
+from d2ltvm.compute.ops import countable, placeholder
+from d2ltvm.errors import in_32_bits, shown, whole
 
 
 def conv_hwcn(

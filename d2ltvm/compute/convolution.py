@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 from tvm import te, tirx
 
-from d2ltvm.compute.ops import countable, in_32_bits, is_number, placeholder, several, whole
-from d2ltvm.errors import shown
+from d2ltvm.compute.ops import countable, placeholder, several
+from d2ltvm.errors import in_32_bits, is_number, shown, whole
+from d2ltvm.layouts.arrays import rounded_up
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = npt.NDArray[Any]
 
 
 def conv_out_size(n: int, k: int, p: int, s: int) -> int:
@@ -221,7 +223,7 @@ def conv_in_tiles(
     if len(four) != 4:
         raise ValueError(f"tile is {shown(tile)}; expected four sizes: of oc, ic, rows and columns")
     sizes = [whole(f"a size of tile = {shown(four)}", size) for size in four]
-    OC, IC, OH, OW = (-(-n // t) * t for n, t in zip((oc, ic, oh, ow), sizes, strict=True))
+    OC, IC, OH, OW = (rounded_up(n, t) for n, t in zip((oc, ic, oh, ow), sizes, strict=True))
     zero = tirx.const(0.0, X.dtype)
 
     def image(c: Any, i: Any, j: Any) -> Any:

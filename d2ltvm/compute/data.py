@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from d2ltvm.compute.convolution import Array, conv_out_size
-from d2ltvm.compute.ops import Shape, as_shape, broadcast_shape, check_dtype, countable, whole
-from d2ltvm.errors import shown
+from d2ltvm.compute.ops import Shape, as_shape, broadcast_shape, check_dtype, countable
+from d2ltvm.errors import shown, whole
 
 Constructor = Callable[[Array], Any] | None
 

@@ -10,8 +10,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tvm import te, tirx
 
 from d2ltvm.compute.convolution import Array, padding, window_sizes
-from d2ltvm.compute.ops import countable, is_number, placeholder, whole
-from d2ltvm.errors import shown
+from d2ltvm.compute.ops import countable, placeholder
+from d2ltvm.errors import is_number, shown, whole
 
 KINDS = ("max", "avg")
 ACTIVATIONS = ("", "relu", "relu6")  # none; max(x, 0); min(max(x, 0), 6)

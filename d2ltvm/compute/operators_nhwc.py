@@ -13,8 +13,8 @@ from tvm import te, tirx
 
 from d2ltvm.compute.convolution import Array, conv_out_size, with_border
 from d2ltvm.compute.operators import KINDS
-from d2ltvm.compute.ops import in_32_bits, is_number, placeholder, whole
-from d2ltvm.errors import shown
+from d2ltvm.compute.ops import placeholder
+from d2ltvm.errors import in_32_bits, is_number, shown, whole
 
 FLOATS = ("float16", "float32")
 LOWEST = {name: float(np.finfo(name).min) for name in FLOATS}

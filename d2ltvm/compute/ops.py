@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, te
 
-from d2ltvm.errors import is_integer, shown
+from d2ltvm.errors import MOST, is_integer, shown, whole
 
 Shape = tuple[int, ...]
 
 DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
-MOST = 2**31 - 1  # elements of a tensor: TVM counts them in 32 bits, and wraps around
 
 
 def vector_copy(n: int, dtype: str = "float32") -> tuple[Any, Any]:
@@ -232,54 +231,6 @@ def countable(name: str, shape: Shape) -> Shape:
 def placeholder(shape: Shape, dtype: str, name: str) -> Any:
     """A te tensor that is given, of a shape and a dtype that are held to what they may be."""
     return te.placeholder(countable(name, shape), check_dtype(dtype), name=name)
-
-
-def whole(name: str, value: Any, least: int = 1) -> int:
-    """`value` as a Python int, whatever integer it is: NumPy's narrow ones would wrap around.
-
-    >>> whole("n", 0)
-    Traceback (most recent call last):
-        ...
-    ValueError: n is 0; expected a positive integer
-
-    Raises:
-        ValueError: it is no integer, or is under `least`; says so by `name`.
-    """
-    if not is_integer(value) or value < least:
-        expected = "a positive integer" if least == 1 else f"an integer from {least}"
-        raise ValueError(f"{name} is {shown(value)}; expected {expected}")
-    return int(value)
-
-
-def in_32_bits(name: str, value: Any, least: int = 1) -> int:
-    """`whole`, of what TVM counts with."""
-    number = whole(name, value, least)
-    if number > MOST:
-        raise ValueError(f"{name} is {shown(value)}; expected an integer under 2**31")
-    return number
-
-
-def as_number(name: str, value: Any) -> float:
-    """`value` as a Python float, or a ValueError where it is no number."""
-    if not is_number(value):
-        raise ValueError(f"{name} is {shown(value)}; expected a number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is {shown(value)}; expected one that a float holds") from None
-
-
-def above_zero(name: str, value: Any) -> float:
-    """`value` as a Python float, or a ValueError that names it where it is not above zero."""
-    number = as_number(name, value)
-    if not 0 < number < float("inf"):
-        raise ValueError(f"{name} is {shown(value)}; expected a number above zero")
-    return number
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is an integer or a float, of Python or of NumPy; True and False are none."""
-    return is_integer(value) or isinstance(value, float | np.floating)
 
 
 def check_dtype(dtype: str) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from tvm import te, tirx
 
 from d2ltvm.compute.convolution import Array
-from d2ltvm.compute.ops import above_zero, countable, placeholder, whole
-from d2ltvm.errors import shown
+from d2ltvm.compute.ops import countable, placeholder
+from d2ltvm.errors import above_zero, shown, whole
 
 DTYPES = ("float16", "float32")
 LOG2_E = 1 / math.log(2)  # exp(x) is exp2(x * LOG2_E), and a GPU has an instruction for exp2

@@ -6,7 +6,7 @@ Images and kernels are square here; the dilation is the distance between neighbo
 import numpy as np
 
 from d2ltvm.compute.convolution import Array, conv_out_size
-from d2ltvm.compute.ops import whole
+from d2ltvm.errors import whole
 
 
 def pixels_under(n: int, k: int, p: int, s: int, d: int = 1) -> Array:

@@ -11,7 +11,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from d2ltvm.errors import shown
 from d2ltvm.figures import style, ticks
-from d2ltvm.figures.ticks import Array, Curve, Pair
+from d2ltvm.figures.ticks import Array, Curve, FloatPair
 
 _CROSSES: Any = {"linestyle": (0, (1, 2)), "linewidth": 1, "marker": "x", "markersize": 7}
 
@@ -40,12 +40,12 @@ def plot(
     xlabel: str | None = None,
     ylabel: str | None = None,
     legend: Sequence[str] = (),
-    xlim: Pair | None = None,
-    ylim: Pair | None = None,
+    xlim: FloatPair | None = None,
+    ylim: FloatPair | None = None,
     xscale: str = "linear",
     yscale: str = "linear",
     fmts: Sequence[str] | None = None,
-    figsize: Pair = (7, 4),
+    figsize: FloatPair = (7, 4),
     spread: Sequence[Any] | None = None,
     ceilings: Sequence[tuple[float, str]] = (),
     note: str | None = None,
@@ -220,7 +220,7 @@ def bars(
     unit: str = "",
     line: tuple[float, str] | None = None,
     note: str | None = None,
-    figsize: Pair | None = None,
+    figsize: FloatPair | None = None,
     form: str = "{:.3g}",
     points: tuple[Mapping[str, float], str] | None = None,
     label: str | None = None,
@@ -298,9 +298,9 @@ def bars(
 def roofline(
     ceilings: Mapping[str, float],
     bandwidth: Mapping[str, float],
-    points: Mapping[str, Pair],
+    points: Mapping[str, FloatPair],
     note: str | None = None,
-    figsize: Pair = (7, 4.6),
+    figsize: FloatPair = (7, 4.6),
     joined: bool = False,
 ) -> None:
     """Draw a roofline: the most a kernel can do at its arithmetic intensity.

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch, Rectangle
 
 from d2ltvm.figures import style
 
-Array = np.ndarray[Any, Any]
+Array = npt.NDArray[Any]
 Grid = list[list[Any]]  # row by row the owner of each square; None for nobody
 
 

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from d2ltvm.errors import shown
 from d2ltvm.figures import style
 
-Array = np.ndarray[Any, Any]
+Array = npt.NDArray[Any]
 
 
 def draw_launch(

@@ -11,7 +11,9 @@ from d2ltvm.figures import style
 
 Steps = Sequence[tuple[float, float, str, str]]  # start, end, kind, words: of draw_steps
 Arrow = tuple[str, float, str, float, str]  # from row, when, to row, when, words: of draw_steps
-Spans = Sequence[tuple[float, float, str]]  # start, end, what: a name of draw_timeline's `colours`
+TimelineRow = Sequence[
+    tuple[float, float, str]
+]  # start, end, what: a name of draw_timeline's `colours`
 
 
 class ChipLike(Protocol):
@@ -169,7 +171,7 @@ def _memory(axes: Axes, y: float, name: str, size: str, colour: str) -> None:
 
 
 def draw_timeline(
-    panels: Mapping[str, Mapping[str, Spans]],
+    panels: Mapping[str, Mapping[str, TimelineRow]],
     colours: Mapping[str, str],
     unit: str = "cycles",
     note: str | None = None,

@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 
 from d2ltvm.figures import style
 
-Place = tuple[int, int]  # row and column of a square
+SquareAt = tuple[int, int]  # row and column of a square
 
 
 def draw_split_row(numbers: int = 64) -> None:
@@ -45,7 +45,7 @@ def draw_split_row(numbers: int = 64) -> None:
 
 
 def draw_places(
-    panels: Mapping[str, Mapping[Place, Any]], rows: Sequence[str], columns: int = 8
+    panels: Mapping[str, Mapping[SquareAt, Any]], rows: Sequence[str], columns: int = 8
 ) -> None:
     """Draw side by side which place of which row each thread asks for.
 

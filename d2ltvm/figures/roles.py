@@ -11,13 +11,13 @@ from d2ltvm.figures import style
 
 # A message is (from, to, words), or has 'waits' behind that; what a role does by itself is (role,
 # role, words); a text stands above what follows, on a line of its own.
-Message = tuple[str, str, str] | tuple[str, str, str, str] | str
+RoleMessage = tuple[str, str, str] | tuple[str, str, str, str] | str
 KINDS = {"threads": "#BFE0F5", "unit": "#BFE3D5", "barrier": "#FBE3A6"}
 _LINE, _INK = "#999999", "#333333"
 
 
 def draw_roles(
-    roles: Mapping[str, str], messages: Sequence[Message], note: str | None = None
+    roles: Mapping[str, str], messages: Sequence[RoleMessage], note: str | None = None
 ) -> None:
     """Draw a column for each role, and below each other what one tells another.
 
@@ -64,7 +64,7 @@ def draw_roles(
 
 
 def _draw(
-    axes: Axes, columns: Mapping[str, int], roles: Mapping[str, str], y: float, message: Message
+    axes: Axes, columns: Mapping[str, int], roles: Mapping[str, str], y: float, message: RoleMessage
 ) -> None:
     """One line of the picture."""
     around: dict[str, Any] = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}

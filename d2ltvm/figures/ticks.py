@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-Array = np.ndarray[Any, Any]
-Pair = tuple[float, float]
+Array = npt.NDArray[Any]
+FloatPair = tuple[float, float]
 Curve = tuple[Array, Array]  # x and y
 
 
@@ -47,8 +48,8 @@ def _plain(axis: Axis, values: list[Array]) -> None:
 
 def limits(
     axes: Axes,
-    xlim: Pair | None,
-    ylim: Pair | None,
+    xlim: FloatPair | None,
+    ylim: FloatPair | None,
     yscale: str,
     ceilings: Sequence[tuple[float, str]],
 ) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
 from d2ltvm.figures import style
 
-Array = np.ndarray[Any, Any]
+Array = npt.NDArray[Any]
 WARP = 32
 
 

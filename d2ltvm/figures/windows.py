@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.patches import Patch, Rectangle
@@ -12,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from d2ltvm.errors import shown
 from d2ltvm.figures import style
 
-Array = np.ndarray[Any, Any]
+Array = npt.NDArray[Any]
 WARP = 32
 # Of the image, of the kernel, and of the result.
 IMAGE, KERNEL, RESULT = style.COLOURS[0], style.COLOURS[2], style.LEVELS["thread"]

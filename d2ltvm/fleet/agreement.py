@@ -12,8 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from d2ltvm.compute.ops import above_zero
-from d2ltvm.errors import shown
+from d2ltvm.errors import above_zero, shown
 from d2ltvm.fleet.database import OK, Result
 
 WITHIN = 0.05  # how far apart two times may be and agree: so the book counts a prediction as missed

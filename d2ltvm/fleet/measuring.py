@@ -18,8 +18,7 @@ import tvm_ffi
 from d2ltvm.compiler import verify
 from d2ltvm.compiler.launches import Param
 from d2ltvm.compiler.lowering import as_module, parameters
-from d2ltvm.compute.ops import whole
-from d2ltvm.errors import is_integer, shown
+from d2ltvm.errors import is_integer, shown, whole
 from d2ltvm.fleet import jobs, tracker
 from d2ltvm.fleet.database import OK, Database, Result
 from d2ltvm.fleet.local import Fleet

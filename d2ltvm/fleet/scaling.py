@@ -19,7 +19,7 @@ import tvm
 from tvm.rpc import base
 
 from d2ltvm.compiler import verify
-from d2ltvm.compute.ops import above_zero, whole
+from d2ltvm.errors import above_zero, whole
 from d2ltvm.fleet import jobs, tracker
 from d2ltvm.fleet.database import OK, Database, Result
 from d2ltvm.fleet.local import Fleet

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from d2ltvm.compute.ops import as_number, whole
-from d2ltvm.errors import shown
+from d2ltvm.errors import as_number, shown, whole
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = npt.NDArray[Any]
 GRACE = 3.0  # seconds after a limit of a server's own until it is taken for dead
 
 

@@ -8,6 +8,9 @@ from d2ltvm.errors import shown
 from d2ltvm.hopper.planning import check_integers
 from d2ltvm.layouts import Pair
 
+# Pixels, or filters by taps: they stay in 32 bits when they are rounded up to a cluster's tiles.
+MOST_LINES = 2**31 - 2**12
+MOST_ELEMENTS = 2**39  # of a tensor: TMA's strides are less than 2^40 bytes
 PAIRS = {"size": 1, "kernel": 1, "pad": 0, "stride": 1, "dilation": 1}  # and the least of each
 
 
@@ -63,8 +66,13 @@ class Conv:
                 "TMA takes strides up to 8, pads up to 127 and 129 pixels"
             )
         most = max(self.pixels * self.oc, self.batch * math.prod(self.size) * self.ic)
-        if max(most, self.taps * self.oc * self.ic) >= 2**31:
-            raise ValueError(f"{self} has a tensor of 2^31 elements or more; expected fewer")
+        if max(self.pixels, self.taps * self.oc) > MOST_LINES or most >= MOST_ELEMENTS:
+            raise ValueError(
+                f"{self} has results of {self.pixels:,} pixels, {self.taps * self.oc:,} lines of "
+                f"weights and tensors of {most:,} elements; expected at most {MOST_LINES:,} pixels "
+                f"and lines, which kernels number in 32 bits, and fewer than 2^39 elements, since "
+                "TMA's strides are below 2^40 bytes"
+            )
 
     @functools.cached_property
     def out(self) -> Pair:

@@ -24,7 +24,7 @@ from d2ltvm.hopper.any_float32 import factors_of, rounded_to_tf32, split_weights
 from d2ltvm.hopper.any_model import boxed, boxes_are_known, estimate, estimate_boxed
 from d2ltvm.hopper.any_plan import Plan, check, fits, with_stages
 from d2ltvm.hopper.any_shape import conv_any
-from d2ltvm.hopper.fastest import fastest_known
+from d2ltvm.hopper.fastest import boxes_won, fastest_known
 from d2ltvm.hopper.implicit import conv_nhwc
 from d2ltvm.hopper.padding import padded, unfolded
 from d2ltvm.hopper.planner import CHOSEN_BY_YOU, best, plan_any
@@ -328,7 +328,8 @@ def ways(
         win = windows(conv)
         overlapping = choose(win.unfolded, sms, many, windows=win, **options)
         found += [Layer(conv, plan, "windows") for plan in overlapping]
-    if not options and (boxes := boxed(conv, sms)):
+    boxes = None if options else boxed(conv, sms)
+    if boxes:
         found.append(Layer(conv, boxes, "boxes"))
     if (computed := computed_by_rows(options)) is not None:
         found += [Layer(conv, plan, "rows") for plan in rows_plans(conv, sms, many, **computed)]
@@ -337,8 +338,9 @@ def ways(
     known = known and numbers == "float16"  # others were not measured
     if not known:
         return found
-    first = known_layers(conv, sms, **options)
-    return list(dict.fromkeys(layer for layer in (*first, *found) if layer))
+    tuned, fastest = known_layers(conv, sms, **options)
+    won = Layer(conv, boxes, "boxes") if boxes and boxes_won(conv, sms) else None
+    return list(dict.fromkeys(layer for layer in (tuned, won, fastest, *found) if layer))
 
 
 def any_layer(
@@ -352,8 +354,9 @@ def any_layer(
     """How a convolution or a product is run.
 
     By the plan that `bench.tuning.tune` found on this machine, if the sizes were tuned; or by the
-    one that was the fastest of those in the records (`fastest`); or by the model's first. To tune
-    sizes once takes seconds, and every later call finds the plan on the disk (`tuned`):
+    one that was the fastest of those in the records (`fastest`), `conv_nhwc`'s among them; or by
+    the model's first. To tune sizes once takes seconds, and every later call finds the plan on the
+    disk (`tuned`):
 
     >>> layer = d2ltvm.bench.tuning.tune(Conv(8, (56, 56), 64, 64))  # doctest: +SKIP
 

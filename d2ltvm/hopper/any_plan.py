@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from d2ltvm.errors import is_integer, shown
-from d2ltvm.hopper.any_conv import Conv, Windows
+from d2ltvm.hopper.any_conv import MOST_LINES, Conv, Windows
 from d2ltvm.hopper.planning import SHARED
 from d2ltvm.layouts import Walk
 
@@ -406,6 +406,22 @@ def check_bricks(given: Plan, box: tuple[int, int, int]) -> None:
         )
 
 
+def check_counts(given: Plan) -> None:
+    """Refuse what a kernel would number beyond 32 bits."""
+    counts = {
+        "items": given.items + given.blocks,
+        "rounds of all parts": given.rounds * given.splits,
+        "channels": given.image_channels,
+        "lines of weights": given.pieces * given.conv.taps * given.conv.oc,
+    }
+    for what, many in counts.items():
+        if many > MOST_LINES:
+            raise ValueError(
+                f"{given.conv} has {many:,} {what} with columns = {given.columns}, splits = "
+                f"{given.splits} and numbers = {given.numbers!r}; expected at most {MOST_LINES:,}"
+            )
+
+
 def check(given: Plan) -> None:
     """Refuse what would not end, or not be right."""
     check_numbers(given)
@@ -470,6 +486,7 @@ def check(given: Plan) -> None:
             f"splits is {given.splits}; expected 1 to {given.blocks // given.team}, as many as "
             "blocks, or clusters, which wait for each other"
         )
+    check_counts(given)
 
 
 def possible(plan: Plan) -> bool:

@@ -42,6 +42,7 @@ from d2ltvm.hopper.any_mainloop import (
 )
 from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.planner import plan_any
+from d2ltvm.hopper.planning import extents
 from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
 
 TILED = "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -121,18 +122,22 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
         elif not conv.is_product:
             T.call_packed(ENCODE, x_map, X.data, *walk.arguments)
         # Only a product reads images by this.
-        rows = T.decl_buffer((conv.pixels, plan.image_channels), "float16", data=X.data, align=16)
+        rows = T.decl_buffer(
+            extents(conv.pixels, plan.image_channels), "float16", data=X.data, align=16
+        )
         # Behind the channels of a tap are those of the next: what they make is not stored.
         lines = T.decl_buffer(
-            (pieces * conv.taps * oc, ic) if plan.transposed else plan.weights[1:],
+            extents(*((pieces * conv.taps * oc, ic) if plan.transposed else plan.weights[1:])),
             "float16",
             data=W.data,
             align=16,
         )
-        results = T.decl_buffer((conv.pixels, oc), plan.dtype, data=Y.data, align=16)
+        results = T.decl_buffer(extents(conv.pixels, oc), plan.dtype, data=Y.data, align=16)
         by_channel = T.decl_buffer((1 + plan.scale, oc), "float32", data=B.data, align=16)
-        residual = T.decl_buffer((conv.pixels, oc), "float16", data=R.data, align=16)
-        words = T.decl_buffer((conv.pixels, max(1, oc // 2)), "uint32", data=Y.data, align=16)
+        residual = T.decl_buffer(extents(conv.pixels, oc), "float16", data=R.data, align=16)
+        words = T.decl_buffer(
+            extents(conv.pixels, max(1, oc // 2)), "uint32", data=Y.data, align=16
+        )
         T.device_entry()
         T.attr({"tirx.launch_bounds_min_blocks_per_sm": plan.blocks_per_sm})
         block = T.cta_id([plan.blocks])
@@ -335,12 +340,12 @@ def conv_any(conv: Conv, sms: int | None = None, plan: Plan | None = None, **opt
 
     given = "float16" if plan.numbers == "float16" else "float32"
     x_type, w_type, b_type, r_type, p_type, y_type = (
-        (plan.images, given),
-        (plan.weights, "float32" if plan.numbers == "tf32" else "float16"),
+        (extents(*plan.images), given),
+        (extents(*plan.weights), "float32" if plan.numbers == "tf32" else "float16"),
         ((2, oc) if plan.scale else (oc,), "float32"),
-        ((conv.batch, oh, ow, oc), "float16"),
-        (plan.partials, "float32"),
-        ((conv.batch, oh, ow, oc), plan.dtype),
+        (extents(conv.batch, oh, ow, oc), "float16"),
+        (extents(*plan.partials), "float32"),
+        (extents(conv.batch, oh, ow, oc), plan.dtype),
     )
 
     # TVM's parser wants a kernel for each list of parameters.

@@ -6,12 +6,12 @@ from typing import Any
 from tvm.script import tirx as T
 
 from d2ltvm.compute.operators import check_activation
-from d2ltvm.compute.ops import countable, wholes
+from d2ltvm.compute.ops import wholes
 from d2ltvm.errors import shown
 from d2ltvm.hopper.padding import is_inside
-from d2ltvm.hopper.planning import check_multiples
-from d2ltvm.hopper.strips import Strips, under_windows
-from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
+from d2ltvm.hopper.planning import check_multiples, extents
+from d2ltvm.hopper.strips import Strips, check_strips, under_windows
+from d2ltvm.hopper.tiles import dependent_launch, wait_without_shared_memory
 from d2ltvm.layouts import Pair
 
 
@@ -47,9 +47,10 @@ def depthwise_fused(
         A PrimFunc of images, weights, biases and results, for `d2ltvm.build`.
 
     Raises:
-        ValueError: a size is not as above, or the kernel does not fit into the padded image.
+        ValueError: a size is not as above; the kernel does not fit into the padded image; there are
+            more pixels or strips than 32 bits number.
     """
-    batch, h, w, c = countable("images", wholes("images", images, 4))
+    batch, h, w, c = wholes("images", images, 4)
     (kh, kw), (sh, sw) = wholes("kernel", kernel, 2), wholes("stride", stride, 2)
     ph, pw = wholes("pad", pad, 2, 0)
     check_multiples(channels=c)
@@ -61,6 +62,7 @@ def depthwise_fused(
         raise ValueError(f"width is {shown(width)}; expected 2, 4 or 8")
     strips = Strips(result, (down, across), width)
     work = strips.count
+    check_strips((batch, h, w, c), result, work)
     threads = 256 if work >= 132 * 256 else 128  # small blocks, where there is little to do
     sums, taps = down * across, kh * kw
     under = (across - 1) * sw + kw  # columns under a strip
@@ -111,18 +113,15 @@ def depthwise_fused(
 
     @T.prim_func
     def main(x_ptr: T.handle, w_ptr: T.handle, b_ptr: T.handle, y_ptr: T.handle):
-        X = T.match_buffer(x_ptr, (batch, h, w, c), "float16", align=16)
+        X = T.match_buffer(x_ptr, extents(batch, h, w, c), "float16", align=16)
         W = T.match_buffer(w_ptr, (kh, kw, c), "float16", align=16)
         B = T.match_buffer(b_ptr, (c,), "float32", align=16)
-        Y = T.match_buffer(y_ptr, result, "float16", align=16)
+        Y = T.match_buffer(y_ptr, extents(*result), "float16", align=16)
         T.device_entry()
         block = T.cta_id([math.ceil(work / threads)])
         T.warpgroup_id([threads // 128])
         thread = T.thread_id([threads])
-        pool = T.SMEMPool()
-        pool.alloc((1,), "uint64", align=8)  # a dependent launch has shared memory
-        pool.commit()
-        wait_for_kernel_before()
+        wait_without_shared_memory()
         acc = T.alloc_local((sums * width,), "float32")
         weights = T.alloc_local((taps * width,), "float16")
         bias = T.alloc_local((width,), "float32")

@@ -1,8 +1,9 @@
 """Plans of known layers and products: each was the fastest of those that were timed.
 
 A model chooses among plans it never ran. For sizes that were measured there is no need to: the file
-beside this module has the fastest plan of each, by chip. tools/fastest_plans.py writes it from the
-records in book/measurements.
+beside this module has the fastest plan of each, by chip; and the layers in which `conv_nhwc`, whose
+plan is a `ConvPlan`, was faster still. tools/fastest_plans.py writes it from the records in
+book/measurements.
 """
 
 import functools
@@ -16,6 +17,7 @@ from d2ltvm.hopper.any_costs import fitted
 from d2ltvm.hopper.any_plan import Plan, fits, possible, with_stages
 
 FILE = Path(__file__).with_name("fastest.json")
+BOXES = "boxes"  # of the file: by chip, the layers in which `conv_nhwc` was fastest
 SMS = 132  # of the GPUs that were measured
 NOT_KEPT = ("conv", "sms", "windows", "transposed", "stages", "group", "room", "parts")
 
@@ -45,6 +47,18 @@ def fastest_known(
     return plan if plan.stages >= 2 and fits(plan) and possible(plan) else None
 
 
+def boxes_won(conv: Conv, sms: int, chip: str | None = None) -> bool:
+    """Whether `conv_nhwc` was timed beside the plan of `fastest_known`, and was faster.
+
+    >>> boxes_won(Conv(256, (7, 7), 512, 512, (3, 3), (1, 1)), 132, "H200")
+    True
+
+    Args:
+        conv, sms, chip: as for `fastest_known`.
+    """
+    return sms == SMS and key(conv, True) in _of(BOXES).get(chip or fitted(), ())
+
+
 def key(conv: Conv, transposed: bool) -> str:
     """A name for the sizes, short.
 
@@ -63,6 +77,6 @@ def kept_of(plan: Plan) -> dict[str, Any]:
 
 
 @functools.cache
-def _of(chip: str) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(FILE.read_text()).get(chip, {})
+def _of(chip: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(FILE.read_text()).get(chip, {})
     return found

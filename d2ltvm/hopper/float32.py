@@ -23,7 +23,7 @@ from d2ltvm.hopper.planning import (
     DEPTH,
     ROWS,
     ConvPlan,
-    Tile,
+    TileSizes,
     check_columns,
     plan_conv,
     with_plain_arguments,
@@ -255,7 +255,7 @@ def plan_float32(
     sms: int | None = None,
     columns: int | None = None,
     parts: int = 2,
-    tile: Tile | None = None,
+    tile: TileSizes | None = None,
     **options: Any,
 ) -> ConvPlan:
     """`plan_conv` for pairs of tiles, and sums kept twice: of 128 columns at most."""

@@ -7,7 +7,8 @@ import numpy as np
 import tvm
 from tvm.script import tirx as T
 
-from d2ltvm.hopper.any_conv import Conv, beside
+from d2ltvm.hopper.any_conv import MOST_LINES, Conv, beside
+from d2ltvm.hopper.planning import LARGE, extents
 from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
 
 Shape = tuple[int, ...]
@@ -41,10 +42,10 @@ def padded(given: Shape, wanted: Shape, before: Shape | None = None, dtype: str 
 
     @T.inline
     def copy(own, source, i, v):
-        x3: T.let[T.int32] = i % wanted[3] - before[3]
-        x2: T.let[T.int32] = i // wanted[3] % wanted[2] - before[2]
-        x1: T.let[T.int32] = i // (wanted[3] * wanted[2]) % wanted[1] - before[1]
-        x0: T.let[T.int32] = i // (wanted[3] * wanted[2] * wanted[1]) - before[0]
+        x3: T.let[T.int32] = T.cast(i % wanted[3], "int32") - before[3]
+        x2: T.let[T.int32] = T.cast(i // wanted[3] % wanted[2], "int32") - before[2]
+        x1: T.let[T.int32] = T.cast(i // math.prod(wanted[2:]) % wanted[1], "int32") - before[1]
+        x0: T.let[T.int32] = T.cast(i // math.prod(wanted[1:]), "int32") - before[0]
         own[v] = T.Cast(dtype, 0)
         if is_inside(x0, given[0]) and is_inside(x1, given[1]):  # noqa: SIM102 a short line
             if is_inside(x2, given[2]) and is_inside(x3, given[3]):
@@ -70,7 +71,15 @@ def unfolded(conv: Conv, dtype: str = "float16") -> Any:
 
     Returns:
         A PrimFunc of the images and of what they become, for `d2ltvm.build`.
+
+    Raises:
+        ValueError: images have more rows than 32 bits number.
     """
+    if (rows := conv.batch * conv.size[0]) > MOST_LINES:
+        raise ValueError(
+            f"{conv} has images of {rows:,} rows; expected at most {MOST_LINES:,}, which the "
+            "kernel numbers in 32 bits"
+        )
     given = (conv.batch, *conv.size, conv.ic)
     wide, depth = conv.out[1], beside(conv).ic
     wanted = (conv.batch, conv.size[0], wide, depth)
@@ -78,9 +87,11 @@ def unfolded(conv: Conv, dtype: str = "float16") -> Any:
 
     @T.inline
     def copy(own, source, i, v):
-        e: T.let[T.int32] = i % depth
-        x: T.let[T.int32] = i // depth % wide * step - conv.pad[1] + e // conv.ic * far
-        y: T.let[T.int32] = i // (depth * wide)
+        e: T.let[T.int32] = T.cast(i % depth, "int32")
+        x: T.let[T.int32] = (
+            T.cast(i // depth % wide, "int32") * step - conv.pad[1] + e // conv.ic * far
+        )
+        y: T.let[T.int32] = T.cast(i // (depth * wide), "int32")
         own[v] = T.Cast(dtype, 0)
         if e < conv.kernel[1] * conv.ic and is_inside(x, conv.size[1]):
             own[v] = source[y // conv.size[0], y % conv.size[0], x, e % conv.ic]
@@ -95,12 +106,15 @@ def _stored_at_once(given: Shape, wanted: Shape, width: int, copy: Any, dtype: s
     own array.
     """
     size = math.prod(wanted)
+    count = "int64" if size >= LARGE else "int32"  # in which elements of the result are numbered
+    number = getattr(T, count)
+    given, wanted = extents(*given), extents(*wanted)
 
     @T.prim_func
     def main(x_ptr: T.handle, y_ptr: T.handle):
         X = T.match_buffer(x_ptr, given, dtype, align=16)
         Y = T.match_buffer(y_ptr, wanted, dtype, align=16)
-        flat = T.decl_buffer((size,), dtype, data=Y.data, align=16)
+        flat = T.decl_buffer(extents(size), dtype, data=Y.data, align=16)
         T.device_entry()
         block = T.cta_id([math.ceil(size / (256 * width))])
         T.warpgroup_id([2])
@@ -110,7 +124,7 @@ def _stored_at_once(given: Shape, wanted: Shape, width: int, copy: Any, dtype: s
         pool.commit()
         wait_for_kernel_before()
         own = T.alloc_local((width,), dtype)
-        first: T.let[T.int32] = (block * 256 + thread) * width
+        first: T.let[number] = (T.cast(block, count) * 256 + thread) * width
         if first < size:
             for v in T.unroll(width):
                 copy(own, X, first + v, v)

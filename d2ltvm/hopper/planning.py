@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
+import tvm
 
 from d2ltvm.compute.convolution import conv_out_size
-from d2ltvm.compute.ops import as_number, as_shape
-from d2ltvm.errors import is_integer, shown
+from d2ltvm.compute.ops import as_shape
+from d2ltvm.errors import as_number, is_integer, shown
 from d2ltvm.system.chips import sm_count
 
 P = ParamSpec("P")
@@ -30,7 +31,10 @@ SHARED = 227 * 1024  # bytes that a block can have. Source: CUDA C++ Programming
 MEMORY_BOUND = 180  # flop/byte, at most. Measured: hopper/on_demand
 MANY_TILES = 10  # of a block, at least: a choice. No recorded layer tests it
 
-Tile = tuple[int, int, int]  # images, rows and columns
+TileSizes = tuple[int, int, int]  # images, rows and columns
+
+# Elements of a tensor into which 32 bits do not reach.
+LARGE = 2**31
 
 
 class ConvShape(NamedTuple):
@@ -77,7 +81,7 @@ class ConvPlan:
 
     shape: ConvShape
     sms: int
-    tile: Tile
+    tile: TileSizes
     columns: int
     stages: int
     parts: int
@@ -120,7 +124,7 @@ class ConvPlan:
 def plan_conv(
     shape: tuple[int, ...],
     sms: int | None = None,
-    tile: Tile | None = None,
+    tile: TileSizes | None = None,
     columns: int | None = None,
     stages: int | None = None,
     parts: int | None = None,
@@ -269,6 +273,19 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
+def extents(*shape: int) -> tuple[Any, ...]:
+    """The shape of a tensor in a kernel, in 64 bits if offsets into it do not fit into 32.
+
+    TVM computes an offset in the type of the shape.
+
+    >>> [str(size.ty) for size in extents(256, 224, 224, 256)], extents(256, 56, 56, 256)
+    (['int64', 'int64', 'int64', 'int64'], (256, 56, 56, 256))
+    """
+    if math.prod(shape) < LARGE:
+        return shape
+    return tuple(tvm.tirx.IntImm("int64", size) for size in shape)
+
+
 def check_multiples(**sizes: Any) -> None:
     """Refuse sizes whose rows of float16 would not begin at 16 bytes, as TMA wants."""
     for name, size in sizes.items():
@@ -297,7 +314,7 @@ def check_shape(shape: tuple[int, ...]) -> ConvShape:
     return shape
 
 
-def check_pixels(tile: Tile, shape: ConvShape) -> Tile:
+def check_pixels(tile: TileSizes, shape: ConvShape) -> TileSizes:
     """A tile's images, rows and columns, checked."""
     one = (ROWS, 1, 1)
     three = isinstance(tile, tuple | list) and len(tile) == 3

@@ -5,12 +5,12 @@ from typing import Any
 
 from tvm.script import tirx as T
 
-from d2ltvm.compute.ops import countable, wholes
+from d2ltvm.compute.ops import wholes
 from d2ltvm.errors import shown
 from d2ltvm.hopper.padding import is_inside
-from d2ltvm.hopper.planning import check_integers, check_multiples
-from d2ltvm.hopper.strips import Strips, under_windows
-from d2ltvm.hopper.tiles import dependent_launch, wait_for_kernel_before
+from d2ltvm.hopper.planning import check_integers, check_multiples, extents
+from d2ltvm.hopper.strips import Strips, check_strips, under_windows
+from d2ltvm.hopper.tiles import dependent_launch, wait_without_shared_memory
 from d2ltvm.layouts import Pair
 
 WIDTH = 8  # channels of a thread: 16 bytes
@@ -41,9 +41,10 @@ def max_pool(
         A PrimFunc of X and Y, for `d2ltvm.build`.
 
     Raises:
-        ValueError: a size is not as above; a window may lie in the padding altogether.
+        ValueError: a size is not as above; a window may lie in the padding altogether; there are
+            more pixels or strips than 32 bits number.
     """
-    batch, h, w, c = countable("images", wholes("images", images, 4))
+    batch, h, w, c = wholes("images", images, 4)
     (kh, kw), (sh, sw) = wholes("kernel", kernel, 2), wholes("stride", stride, 2)
     ph, pw = wholes("pad", pad, 2, 0)
     check_integers(down=down)
@@ -54,21 +55,19 @@ def max_pool(
     _, oh, ow, _ = result
     strips = Strips((batch, oh, ow, c // 2), (down, 1), PAIRS)
     work = strips.count
+    check_strips((batch, h, w, c), result, work)
 
     @T.prim_func
     def main(x_ptr: T.handle, y_ptr: T.handle):
-        X = T.match_buffer(x_ptr, (batch, h, w, c), "float16", align=16)
-        Y = T.match_buffer(y_ptr, result, "float16", align=16)
-        pixels = T.decl_buffer((batch, h, w, c // 2), "uint32", data=X.data, align=16)
-        results = T.decl_buffer(strips.result, "uint32", data=Y.data, align=16)
+        X = T.match_buffer(x_ptr, extents(batch, h, w, c), "float16", align=16)
+        Y = T.match_buffer(y_ptr, extents(*result), "float16", align=16)
+        pixels = T.decl_buffer(extents(batch, h, w, c // 2), "uint32", data=X.data, align=16)
+        results = T.decl_buffer(extents(*strips.result), "uint32", data=Y.data, align=16)
         T.device_entry()
         block = T.cta_id([math.ceil(work / THREADS)])
         T.warpgroup_id([THREADS // 128])
         thread = T.thread_id([THREADS])
-        pool = T.SMEMPool()
-        pool.alloc((1,), "uint64", align=8)  # a dependent launch has shared memory
-        pool.commit()
-        wait_for_kernel_before()
+        wait_without_shared_memory()
         largest = T.alloc_local((down * PAIRS,), "uint32")
         row = T.alloc_local((PAIRS,), "uint32")
         own = T.alloc_local((PAIRS,), "uint32")
@@ -124,26 +123,24 @@ def mean_pool(images: tuple[int, int, int, int]) -> Any:
         A PrimFunc of X and Y, (batch, c), float16, for `d2ltvm.build`.
 
     Raises:
-        ValueError: a size is not as above.
+        ValueError: a size is not as above; there are more pixels than 32 bits number.
     """
-    batch, h, w, c = countable("images", wholes("images", images, 4))
+    batch, h, w, c = wholes("images", images, 4)
     check_multiples(channels=c)
     groups = c // WIDTH
     work = batch * groups
+    check_strips((batch, h, w, c), (batch, 1, 1, c), work)
     threads = 128  # small blocks: there are few of them
 
     @T.prim_func
     def main(x_ptr: T.handle, y_ptr: T.handle):
-        X = T.match_buffer(x_ptr, (batch, h, w, c), "float16", align=16)
-        Y = T.match_buffer(y_ptr, (batch, c), "float16", align=16)
+        X = T.match_buffer(x_ptr, extents(batch, h, w, c), "float16", align=16)
+        Y = T.match_buffer(y_ptr, extents(batch, c), "float16", align=16)
         T.device_entry()
         block = T.cta_id([math.ceil(work / threads)])
         T.warpgroup_id([threads // 128])
         thread = T.thread_id([threads])
-        pool = T.SMEMPool()
-        pool.alloc((1,), "uint64", align=8)  # a dependent launch has shared memory
-        pool.commit()
-        wait_for_kernel_before()
+        wait_without_shared_memory()
         total = T.alloc_local((WIDTH,), "float32")
         own = T.alloc_local((WIDTH,), "float16")
         i: T.let[T.int32] = block * threads + thread

@@ -26,7 +26,7 @@ from d2ltvm.compute.operators import check_activation
 from d2ltvm.errors import shown
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import costs
-from d2ltvm.hopper.planning import check_sms
+from d2ltvm.hopper.planning import LARGE, check_sms, extents
 from d2ltvm.hopper.tiles import (
     ALONG_ROWS,
     AS_IT_IS,
@@ -36,6 +36,7 @@ from d2ltvm.hopper.tiles import (
     tma_load,
     wait_for_kernel_before,
 )
+from d2ltvm.layouts.arrays import rounded_up
 
 THREADS = 256
 WARPS = THREADS // 32
@@ -53,11 +54,6 @@ TILE_CHUNK, TILE_FILTER = 2.52, 0.85  # what 16 pixels keep an SM busy
 ITEM, ITEM_ROW, START = 110, 12.6, 1590
 
 Array = npt.NDArray[Any]
-
-
-def up(n: int, to: int) -> int:
-    """The next multiple of a number, or the number itself where it is one."""
-    return -(-n // to) * to
 
 
 @dataclass(frozen=True)
@@ -89,13 +85,13 @@ class RowsPlan:
     line = property(lambda self: self.conv.size[1] * self.conv.ic)  # numbers of a row of an image
     step = property(lambda self: self.conv.stride[1] * self.conv.ic)  # from pixel to pixel
     odd = property(lambda self: self.step % 2 == 1)  # whether some begin within a word
-    lead = property(lambda self: up(self.conv.pad[1] * self.conv.ic + 1, 8))  # zeros in front
+    lead = property(lambda self: rounded_up(self.conv.pad[1] * self.conv.ic + 1, 8))  # zeros
     start = property(lambda self: self.lead - self.conv.pad[1] * self.conv.ic)  # of pixel 0
     early = property(lambda self: 0 if self.odd else self.start % 2)  # numbers too many in front
-    depth = property(lambda self: up(self.early + self.conv.kernel[1] * self.conv.ic, 8))
+    depth = property(lambda self: rounded_up(self.early + self.conv.kernel[1] * self.conv.ic, 8))
     chunks = property(lambda self: self.conv.kernel[0] * self.depth // 8)  # of 8 numbers
     steps = property(lambda self: math.ceil(self.chunks / 2))  # of wgmma
-    filters = property(lambda self: up(self.conv.oc, 16))
+    filters = property(lambda self: rounded_up(self.conv.oc, 16))
     groups = property(lambda self: math.ceil(self.conv.out[1] / 16))  # of 16 pixels of a row
     span = property(lambda self: max(self.conv.kernel[0], self.conv.stride[0]))
     fresh = property(lambda self: self.rows * self.conv.stride[0])  # rows that come at once
@@ -109,7 +105,7 @@ class RowsPlan:
     def words(self) -> int:
         """Of a row in shared memory: its numbers, and zeros up to where the last group reads."""
         last = self.start + (self.groups * 16 - 1) * self.step + self.depth + 2
-        return up(max(last, self.lead + self.line), 8) // 2
+        return rounded_up(max(last, self.lead + self.line), 8) // 2
 
     @property
     def weights(self) -> tuple[int, int]:
@@ -124,10 +120,11 @@ class RowsPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether an SM has room for so many of its blocks, in registers and shared memory."""
+        """Whether an SM has room for so many of its blocks, and 32 bits for a strip's number."""
         held = self.filters // 2 + 4 * self.steps + 4 * self.later + OTHERS
         return (
             self.later <= LATER
+            and self.items + self.blocks < LARGE  # a strip's number has 32 bits
             and self.nbytes <= SHARED // self.per_sm
             and held <= REGISTERS // (THREADS * self.per_sm)
         )
@@ -210,7 +207,7 @@ def _strip(conv: Conv, rows: int, most: int) -> int:
         items = conv.batch * math.ceil(conv.out[0] / strip)
         return math.ceil(items / min(most, items)) * (strip / rows + 0.5)
 
-    return min(range(rows, up(conv.out[0], rows) + 1, rows), key=ends)
+    return min(range(rows, rounded_up(conv.out[0], rows) + 1, rows), key=ends)
 
 
 def plan_rows(
@@ -360,8 +357,12 @@ def conv_rows(plan: RowsPlan) -> Any:
 
     @T.inline
     def body(X, W, B, Y):
-        numbers = T.decl_buffer((c.batch, h, plan.line // 2), "uint32", data=X.data, align=16)
-        results = T.decl_buffer((c.batch, high, wide, c.oc // 2), "uint32", data=Y.data, align=16)
+        numbers = T.decl_buffer(
+            extents(c.batch, h, plan.line // 2), "uint32", data=X.data, align=16
+        )
+        results = T.decl_buffer(
+            extents(c.batch, high, wide, c.oc // 2), "uint32", data=Y.data, align=16
+        )
         T.device_entry()
         T.attr({"tirx.launch_bounds_min_blocks_per_sm": plan.per_sm})
         block = T.cta_id([plan.blocks])
@@ -459,7 +460,7 @@ def conv_rows(plan: RowsPlan) -> Any:
                 T.cuda.cta_sync()
             item = item + plan.blocks
 
-    x_type, y_type = (c.batch, h, w, c.ic), (c.batch, high, wide, c.oc)
+    x_type, y_type = extents(c.batch, h, w, c.ic), extents(c.batch, high, wide, c.oc)
 
     # TVM's parser wants a kernel for each list of parameters.
     def plain() -> Any:

@@ -24,8 +24,9 @@ from d2ltvm.compute.ops import wholes
 from d2ltvm.errors import shown
 from d2ltvm.hopper.any_costs import CLOCK, costs
 from d2ltvm.hopper.padding import is_inside
-from d2ltvm.hopper.planning import check_integers, check_sms
+from d2ltvm.hopper.planning import check_integers, check_sms, extents
 from d2ltvm.hopper.rows import multiply_pixels
+from d2ltvm.hopper.strips import check_strips
 from d2ltvm.hopper.tiles import (
     dependent_launch,
     encode_descriptor,
@@ -79,7 +80,8 @@ class StemPlan:
     items = property(lambda self: self.images[0] * math.ceil(self.pooled[0] / self.rows))
     blocks = property(lambda self: min(2 * self.sms, self.items))
     groups = property(lambda self: math.ceil(self.out[1] / 16))  # of 16 pixels of a row
-    words = property(lambda self: math.ceil((96 * self.groups + DEPTH) / 8) * 4)  # of a row
+    line = property(lambda self: self.images[2] * CHANNELS // 2)  # words of a row of an image
+    words = property(lambda self: math.ceil((96 * self.groups + DEPTH) / 8) * 4)  # of one kept
 
     @property
     def seconds(self) -> float:
@@ -136,20 +138,20 @@ def stem_weights(weight: Array) -> Array:
 
 
 @T.inline
-def fetch_rows(rows, words, image, first, number, thread, many, h, wide, lead, pitch):
+def fetch_rows(rows, words, image, first, number, thread, many, plan):
     """Load `many` rows of an image from row `first` on, those outside as zeros, into the ring."""
-    each: T.let[T.int32] = wide // 4
+    each: T.let[T.int32] = plan.line // 4
     for i in T.serial((many * each + THREADS - 1) // THREADS):
         place: T.let[T.int32] = i * THREADS + thread
         y: T.let[T.int32] = first + place // each
         if place < many * each:
             for v in T.unroll(4):
                 number[v] = T.uint32(0)
-            if y >= 0 and y < h:
+            if y >= 0 and y < plan.images[1]:
                 for v in T.vectorized(4):
                     number[v] = words[image, y, place % each * 4 + v]
             for v in T.vectorized(4):
-                rows[(y + RING) % RING, lead + place % each * 4 + v] = number[v]
+                rows[(y + RING) % RING, LEAD // 2 + place % each * 4 + v] = number[v]
 
 
 @T.inline
@@ -162,13 +164,14 @@ def load_pixels(left, rows, row, group, lane):
             left[c * 2 + h] = rows[y, 3 + pixel * 3 + c % 3 * 4 + lane % 4]
 
 
-def is_pixel(row: Any, high: int, pixel: Any, wide: int) -> Any:
+def is_pixel(row: Any, pixel: Any, plan: StemPlan) -> Any:
     """Whether the convolution has such a pixel; columns are counted from 0."""
+    high, wide = plan.out
     return tvm.tirx.all(is_inside(row, high), pixel < wide)
 
 
 @T.inline
-def store_pixels(acc, pair, bias, kept, row, group, lane, high, wide):
+def store_pixels(acc, pair, bias, kept, row, group, lane, plan):
     """Add the bias, let negative sums be zero, and those outside; put all into shared memory.
 
     The 16 bytes of eight filters stand at another place for each of eight pixels, so that neither
@@ -177,7 +180,7 @@ def store_pixels(acc, pair, bias, kept, row, group, lane, high, wide):
     for j in T.unroll(8):
         for h in T.unroll(2):
             pixel: T.let[T.int32] = group * 16 + lane // 4 + h * 8
-            inside = T.meta_var(is_pixel(row, high, pixel, wide))
+            inside = T.meta_var(is_pixel(row, pixel, plan))
             for v in T.unroll(2):
                 i: T.let[T.int32] = j * 4 + h * 2 + v
                 acc[i] = T.if_then_else(
@@ -196,18 +199,18 @@ def store_pixels(acc, pair, bias, kept, row, group, lane, high, wide):
 
 
 @T.inline
-def pool_row(results, pairs, largest, own, image, p, thread, across, wide):
+def pool_row(results, pairs, largest, own, image, p, thread, plan):
     """The largest of three by three pixels: a row of the pool. Outside there are zeros, or again
     the pixel at the edge, neither of which is larger."""
-    for i in T.serial((across * 8 + THREADS - 1) // THREADS):
+    for i in T.serial((plan.pooled[1] * 8 + THREADS - 1) // THREADS):
         place: T.let[T.int32] = i * THREADS + thread
         x: T.let[T.int32] = place // 8
-        if place < across * 8:
+        if place < plan.pooled[1] * 8:
             for v in T.unroll(4):
                 largest[v] = T.uint32(0)
             for dy in T.unroll(3):
                 for dx in T.unroll(3):
-                    pixel: T.let[T.int32] = T.min(T.max(x * 2 + dx - 1, 0), wide - 1)
+                    pixel: T.let[T.int32] = T.min(T.max(x * 2 + dx - 1, 0), plan.out[1] - 1)
                     chunk: T.let[T.int32] = T.bitwise_xor(place % 8, pixel % 8)
                     for v in T.vectorized(4):
                         own[v] = pairs[(p * 2 + dy - 1 + KEPT) % KEPT, pixel, chunk * 4 + v]
@@ -237,25 +240,28 @@ def stem(images: tuple[int, int, int], sms: int | None = None, plan: StemPlan | 
         A PrimFunc of X, W (see `stem_weights`), B, float32, and Y.
 
     Raises:
-        ValueError: a size is not as above.
+        ValueError: a size is not as above; there are more pixels than 32 bits number.
     """
     batch, h, w = images
     check_integers(batch=batch, h=h, w=w)
     if w % 8:
         raise ValueError(f"images is {shown(images)}; expected columns that are a multiple of 8")
     plan = plan or plan_stem(images, sms)
-    (high, wide), (down, across) = plan.out, plan.pooled
+    down, across = plan.pooled
     groups, blocks, items, strip = plan.groups, plan.blocks, plan.items, plan.rows
-    strips, words = math.ceil(down / strip), w * CHANNELS // 2
+    strips, words = math.ceil(down / strip), plan.line
+    check_strips((*images, CHANNELS), (batch, down, across, FILTERS), items)
 
     @T.prim_func
     def main(x_ptr: T.handle, w_ptr: T.handle, b_ptr: T.handle, y_ptr: T.handle):
-        X = T.match_buffer(x_ptr, (batch, h, w, CHANNELS), "float16", align=16)
+        X = T.match_buffer(x_ptr, extents(batch, h, w, CHANNELS), "float16", align=16)
         W = T.match_buffer(w_ptr, (192, 64), "float16", align=16)
         B = T.match_buffer(b_ptr, (FILTERS,), "float32", align=16)
-        Y = T.match_buffer(y_ptr, (batch, down, across, FILTERS), "float16", align=16)
-        numbers = T.decl_buffer((batch, h, words), "uint32", data=X.data, align=16)
-        results = T.decl_buffer((batch, down, across, 32), "uint32", data=Y.data, align=16)
+        Y = T.match_buffer(y_ptr, extents(batch, down, across, FILTERS), "float16", align=16)
+        numbers = T.decl_buffer(extents(batch, h, words), "uint32", data=X.data, align=16)
+        results = T.decl_buffer(
+            extents(batch, down, across, FILTERS // 2), "uint32", data=Y.data, align=16
+        )
         T.device_entry()
         T.attr({"tirx.launch_bounds_min_blocks_per_sm": 2})
         block = T.cta_id([blocks])
@@ -308,10 +314,7 @@ def stem(images: tuple[int, int, int], sms: int | None = None, plan: StemPlan | 
             many: T.let[T.int32] = T.min(strip, down - begin)
             # Before the first row of the pool comes one that is not stored: it leaves the row of
             # the convolution above.
-            fetch_rows(
-                rows, numbers, image, (begin - 1) * 4 - PAD, own, thread, 9, h, words, LEAD // 2,
-                plan.words,
-            )  # fmt: skip
+            fetch_rows(rows, numbers, image, (begin - 1) * 4 - PAD, own, thread, 9, plan)
             T.cuda.cta_sync()
             for r in T.serial(many + 1):
                 p: T.let[T.int32] = begin - 1 + r
@@ -332,10 +335,10 @@ def stem(images: tuple[int, int, int], sms: int | None = None, plan: StemPlan | 
                     multiply_pixels(acc, left, matrix, STEPS, FILTERS)
                     T.ptx.wgmma.wait_group.sync.aligned(0)
                     if i * (THREADS // 32) + warp < 2 * groups:
-                        store_pixels(acc, pair, bias, kept, row, place % groups, lane, high, wide)
+                        store_pixels(acc, pair, bias, kept, row, place % groups, lane, plan)
                 T.cuda.cta_sync()
                 if r > 0:
-                    pool_row(results, pairs, largest, own, image, p, thread, across, wide)
+                    pool_row(results, pairs, largest, own, image, p, thread, plan)
                 for i in T.unroll(2):
                     place: T.let[T.int32] = i * THREADS + thread
                     y: T.let[T.int32] = p * 4 + 6 + place // (words // 4)

@@ -6,6 +6,7 @@ from typing import Any
 
 from d2ltvm.compute.convolution import conv_out_size
 from d2ltvm.errors import shown
+from d2ltvm.hopper.any_conv import MOST_LINES
 from d2ltvm.layouts import Pair
 
 Images = tuple[int, int, int, int]  # batch, height, width, channels
@@ -26,6 +27,21 @@ def under_windows(images: Images, kernel: Pair, stride: Pair, pad: Pair) -> Imag
         raise ValueError(f"kernel is {shown(kernel)}; expected one that fits into {images}")
     high, wide = (conv_out_size(*axis) for axis in axes)
     return batch, high, wide, c
+
+
+def check_strips(images: Images, result: Images, strips: int) -> None:
+    """Refuse what a kernel would number beyond 32 bits; offsets into its tensors may have 64."""
+    counts = {
+        "pixels": math.prod(images[:3]),
+        "pixels of results": math.prod(result[:3]),
+        "strips": strips,
+    }
+    for what, many in counts.items():
+        if many > MOST_LINES:
+            raise ValueError(
+                f"images is {shown(images)}, which makes {many:,} {what}; expected at most "
+                f"{MOST_LINES:,}, which kernels number in 32 bits"
+            )
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,18 @@ def wait_for_kernel_before(early=True):
     T.ptx.griddepcontrol.wait()
 
 
+@T.inline
+def wait_without_shared_memory():
+    """As `wait_for_kernel_before`, of a kernel that has no shared memory of its own.
+
+    A dependent launch is made with some, so it gets eight bytes.
+    """
+    pool = T.SMEMPool()
+    pool.alloc((1,), "uint64", align=8)
+    pool.commit()
+    wait_for_kernel_before()
+
+
 # From hopper/product.
 def dependent_launch(kernel: Any) -> Any:
     """A PrimFunc whose blocks may start before the kernel launched before it has ended.

@@ -1,4 +1,4 @@
-"""What the layouts are said in: arrays of NumPy, and indices."""
+"""What the layouts are said in: arrays of NumPy, indices, and whole pieces."""
 
 from typing import Any
 
@@ -8,6 +8,15 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Pair = tuple[int, int]  # of rows and of columns
 Index = Any  # an integer, an array of them, or an expression of TVM's
+
+
+def rounded_up(number: int, piece: int) -> int:
+    """The least multiple of `piece` that is not under `number`.
+
+    >>> rounded_up(33, 32), rounded_up(64, 32)
+    (64, 64)
+    """
+    return -(-number // piece) * piece
 
 
 def check_array(name: str, value: Any) -> None:

@@ -33,11 +33,9 @@ from dataclasses import dataclass, field, replace
 
 from d2ltvm.compute.convolution import conv_out_size
 from d2ltvm.compute.operators import check_activation
-from d2ltvm.compute.ops import whole
-from d2ltvm.errors import shown
-
-Shape = tuple[int, ...]
-Pair = tuple[int, int]
+from d2ltvm.compute.ops import Shape
+from d2ltvm.errors import shown, whole
+from d2ltvm.layouts import Pair
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
+from d2ltvm.compute.ops import Shape
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import costs
 from d2ltvm.hopper.any_layer import Layer, known_layers, ways
@@ -24,7 +25,6 @@ from d2ltvm.hopper.strips import Images, under_windows
 from d2ltvm.layouts import Pair
 from d2ltvm.schedules.strips import depthwise_plan
 
-Shape = tuple[int, ...]
 Tensor = tuple[Shape, str]  # shape and dtype
 
 HALF, SINGLE = "float16", "float32"

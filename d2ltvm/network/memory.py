@@ -79,6 +79,7 @@ def _planned(bindings: Any) -> MemoryPlan:
     storages: dict[str, int] = {}  # bytes of each, by its variable
     results: list[tuple[int, int]] = []
     known: dict[str, int] = {}  # which result a variable is
+    tuples: dict[str, Any] = {}  # the fields of each: results of a call that has several
     last: dict[int, int] = {}
     computed = -1
     for binding in bindings:
@@ -92,14 +93,24 @@ def _planned(bindings: Any) -> MemoryPlan:
                 nbytes = _product(value.args[2]) * tvm.DataType(str(value.args[3].value)).itemsize
                 known[var] = len(results)
                 results.append((nbytes, [*storages].index(str(value.args[0]))))
-        elif isinstance(value, relax.Var) or name == "relax.reshape":  # another name for it
-            source = str(value.args[0] if name else value)
+        elif isinstance(value, relax.Tuple):
+            tuples[var] = value.fields
+        elif (source := _same(value, name, tuples)) is not None:
             if source in known:
                 known[var] = known[source]
         else:
             last |= {known[str(arg)]: computed for arg in value.args if str(arg) in known}
     planned = (Planned(*result, last[k]) for k, result in enumerate(results))
     return MemoryPlan(tuple(planned), tuple(storages.values()))
+
+
+def _same(value: Any, name: str, tuples: dict[str, Any]) -> str | None:
+    """The variable that a value is another name for; None where it is something new."""
+    if isinstance(value, relax.TupleGetItem):
+        return str(tuples[str(value.tuple_value)][value.index])
+    if isinstance(value, relax.Var):
+        return str(value)
+    return str(value.args[0]) if name == "relax.reshape" else None
 
 
 def _product(shape: Any) -> int:

@@ -9,8 +9,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from d2ltvm.compute.ops import in_32_bits
-from d2ltvm.errors import shown
+from d2ltvm.compute.ops import Shape
+from d2ltvm.errors import in_32_bits, shown
+from d2ltvm.layouts import Pair
 from d2ltvm.network import graph
 from d2ltvm.network.graph import Network, Node
 
@@ -58,7 +59,7 @@ def stored(name: str) -> Symbol:
     return nodes
 
 
-def from_symbol(name: str, symbol: Symbol, size: graph.Shape) -> Network:
+def from_symbol(name: str, symbol: Symbol, size: Shape) -> Network:
     """A graph of MXNet's operators as a `Network`.
 
     >>> relu = {"op": "Activation", "name": "relu", "inputs": ["data"], "act_type": "relu"}
@@ -195,7 +196,7 @@ def _only(entry: dict[str, Any], key: str, value: str) -> None:
         raise ValueError(f"{key} is {entry[key]!r}; expected {value!r}")
 
 
-def _pair(text: str) -> graph.Pair:
+def _pair(text: str) -> Pair:
     """'(3, 3)' as a pair of integers."""
     height, width = (int(part) for part in text.strip("()").split(","))
     return height, width

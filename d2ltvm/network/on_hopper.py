@@ -8,7 +8,6 @@ its wait, so that all kernels before have ended by then too, and what they wrote
 can be used again by the next step but one without a further fence.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from d2ltvm.hopper.any_conv import Conv, product
 from d2ltvm.hopper.planning import check_sms
 from d2ltvm.hopper.stem import stem_weights
+from d2ltvm.layouts.arrays import rounded_up
 from d2ltvm.network import graph
 from d2ltvm.network.graph import Network, Node
 from d2ltvm.network.hopper_kernels import (
@@ -130,7 +130,7 @@ class Program:
             for low, high in taken:
                 if place + sizes[name] <= low:
                     break
-                place = max(place, math.ceil(high / ALIGNMENT) * ALIGNMENT)
+                place = max(place, rounded_up(high, ALIGNMENT))
             placed[name] = place
         return placed, max(placed[name] + sizes[name] for name in placed)
 

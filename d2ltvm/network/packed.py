@@ -22,8 +22,9 @@ import tvm
 from tvm import s_tir, te, tirx
 
 from d2ltvm.compute.convolution import Array, with_border
+from d2ltvm.compute.ops import Shape
 from d2ltvm.network import graph
-from d2ltvm.network.graph import Network, Node, Shape
+from d2ltvm.network.graph import Network, Node
 from d2ltvm.network.relaxed import Form, NodeKernel
 from d2ltvm.network.weights import Weights, check_weights
 from d2ltvm.system import devices

@@ -8,6 +8,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from d2ltvm.compute.convolution import Array
 from d2ltvm.errors import shown
+from d2ltvm.layouts import Pair
 from d2ltvm.network import graph
 from d2ltvm.network.graph import Network, Node
 from d2ltvm.network.weights import check_weights
@@ -77,7 +78,7 @@ def compute(node: Node, inputs: list[Array], weights: Mapping[str, Array]) -> Ar
     raise ValueError(f"{node.name}: {node.kind} cannot be computed")
 
 
-def conv(x: Array, weight: Array, stride: graph.Pair, padding: graph.Pair, groups: int) -> Array:
+def conv(x: Array, weight: Array, stride: Pair, padding: Pair, groups: int) -> Array:
     """Convolution of a batch, in groups, as a matrix product for each group."""
     filters, each, *kernel = weight.shape
     batch = len(x)
@@ -91,7 +92,7 @@ def conv(x: Array, weight: Array, stride: graph.Pair, padding: graph.Pair, group
     return result.transpose(1, 0, 4, 2, 3).reshape(batch, filters, height, width)
 
 
-def max_pool(x: Array, kernel: graph.Pair, stride: graph.Pair, padding: graph.Pair) -> Array:
+def max_pool(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     """The largest number under each window."""
     result: Array = _windows(x, kernel, stride, padding, -np.inf).max(axis=(-2, -1))
     return result
@@ -105,7 +106,7 @@ def activate(x: Array, activation: str) -> Array:
 
 
 def _windows(
-    x: Array, kernel: tuple[Any, ...], stride: graph.Pair, padding: graph.Pair, border: float
+    x: Array, kernel: tuple[Any, ...], stride: Pair, padding: Pair, border: float
 ) -> Array:
     (ph, pw), (sh, sw) = padding, stride
     padded = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)), constant_values=border)

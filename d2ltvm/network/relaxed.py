@@ -16,8 +16,9 @@ from typing import Any
 
 from tvm import relax
 
+from d2ltvm.compute.ops import Shape
 from d2ltvm.network import graph
-from d2ltvm.network.graph import Network, Node, Shape
+from d2ltvm.network.graph import Network, Node
 
 Form = tuple[Shape, str]  # how an array lies in memory: shape and dtype
 

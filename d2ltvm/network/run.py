@@ -40,11 +40,13 @@ def main(options: argparse.Namespace) -> int:
         if options.picture:  # before anything takes long
             _check_picture(options.picture)
         target = target or ("cuda" if devices.has_hopper() else "llvm")
+        told = (options.network, options.batch, options.size, options.image)
         if target == "cuda":  # its kernels take a while to import
-            from d2ltvm.network.run_on_hopper import run as run_here
+            from d2ltvm.network import run_on_hopper
+
+            found = run_on_hopper.run(*told, by=options.by)
         else:
-            run_here = run
-        found = run_here(options.network, options.batch, options.size, options.image)
+            found = run(*told)
     except (ValueError, MissingError, OSError) as error:
         lacking = isinstance(error, MissingError) and not options.target
         return _failed(f"{error}; --target llvm chooses the processor" if lacking else str(error))

@@ -24,9 +24,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from d2ltvm.compute.convolution import Array
-from d2ltvm.compute.ops import countable, whole
-from d2ltvm.errors import shown
-from d2ltvm.network.graph import Add, BatchNorm, Conv2d, Dense, Network, Node, Shape
+from d2ltvm.compute.ops import Shape, countable
+from d2ltvm.errors import shown, whole
+from d2ltvm.network.graph import Add, BatchNorm, Conv2d, Dense, Network, Node
 
 Weights = dict[str, Array]
 

@@ -11,8 +11,7 @@ import numpy as np
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from d2ltvm.compute.ops import MOST, in_32_bits, whole
-from d2ltvm.errors import shown
+from d2ltvm.errors import MOST, in_32_bits, shown, whole
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -3,10 +3,19 @@
 For one pixel the kernels are a matrix of reduction by output channels, the images one of reduction
 by batch. In HWCN "rows" are output channels and "columns" images, in NHWCnc the other way round.
 All take batch, oc, ic, n, k, p and s, and raise a ValueError where a tile does not divide its size.
+
+>>> tiles = FragmentTiles((2, 4), (4, 4), depth=2, stages=3)
+>>> tiles.warps
+8
+>>> tiles.check(batch=256, oc=500, ic=256, k=3)
+Traceback (most recent call last):
+    ...
+ValueError: oc is 500; expected a multiple of the tile, 256
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm.s_tir import Schedule
@@ -171,17 +180,19 @@ def wmma_tiled(
     `pad` elements free behind each row of 16. Not `tensorized`, all
     threads of a warp do the same in loops, in float32, as any device can.
     """
-    tiles, taps = (rows, columns, depth), k if row_of_taps else 1
-    sch = nhwcnc(batch, oc, ic, n, k, p, s, tiles, stages, tensorized, taps)
+    tiles = FragmentTiles(tuple(rows), tuple(columns), depth, stages, row_of_taps)
+    tiles.check(batch, oc, ic, k)
+    dtype = "float16" if tensorized else "float32"
+    sch = schedule(conv_nhwcnc(batch, oc, ic, n, k, p, s, dtype=dtype)[:3])
     sums = sch.get_sblock("Y")
     scopes = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
     scopes = scopes if tensorized else ("local",) * 3
-    warp, rounds, inner, each = nhwcnc_loops(sch, sums, rows, columns, depth, row_of_taps)
+    warp, rounds, inner, each = nhwcnc_loops(sch, sums, tiles)
     result = sch.cache_write(sums, 0, scopes[2])
     copies, values = nhwcnc_caches(sch, sums, "shared.dyn", scopes[:2], rounds, inner)
     sch.reverse_compute_at(result, warp, preserve_unit_loops=True)
     for copy in copies:
-        fetch_blocks(sch, copy, rows[0] * columns[0], 8 if tensorized else 4)  # 16 bytes
+        fetch_blocks(sch, copy, tiles.warps, 8 if tensorized else 4)  # 16 bytes
         if pad:
             sch.storage_align(copy, 0, -2, 16, pad)
     init = sch.decompose_reduction(sums, rounds)
@@ -207,15 +218,17 @@ def mma_tiled(
     """
     if ahead and (depth < 2 or stages < 3):
         raise ValueError(f"depth is {depth}, stages {stages}; expected 2 and 3 or more with ahead")
-    sch = nhwcnc(batch, oc, ic, n, k, p, s, (rows, columns, depth), stages)
+    tiles = FragmentTiles(tuple(rows), tuple(columns), depth, stages)
+    tiles.check(batch, oc, ic, k)
+    sch = schedule(conv_nhwcnc(batch, oc, ic, n, k, p, s)[:3])
     sums = sch.get_sblock("Y")
-    warp, rounds, inner, each = nhwcnc_loops(sch, sums, rows, columns, depth)
+    warp, rounds, inner, each = nhwcnc_loops(sch, sums, tiles)
     outer = sch.blockize(sch.get_loops(sums)[-3])
     copies, values = nhwcnc_caches(sch, outer, "shared.dyn", ("warp",) * 2, rounds, inner)
     result = sch.cache_write(outer, 0, "warp")
     sch.reverse_compute_at(result, warp, preserve_unit_loops=True)
     for copy in copies:
-        fetch_blocks(sch, copy, rows[0] * columns[0])
+        fetch_blocks(sch, copy, tiles.warps)
     sch.decompose_reduction(outer, rounds)
     init = sch.get_sblock("Y_init")
     spread(sch, copies, values, result)
@@ -230,51 +243,47 @@ def mma_tiled(
 
 
 # From batched/tensorcores.
-def nhwcnc(
-    batch: int,
-    oc: int,
-    ic: int,
-    n: int,
-    k: int,
-    p: int,
-    s: int,
-    tiles: tuple[Factors, Factors, int],
-    stages: int,
-    half: bool = True,
-    taps: int = 1,
-) -> Schedule:
-    """A schedule of a convolution in NHWCnc whose sizes are multiples of the tiles.
+@dataclass(frozen=True)
+class FragmentTiles:
+    """How a block computes its sums, in NHWCnc: `rows` and `columns` are warps, fragments.
 
-    A round takes `taps` places of the kernel.
+    A round takes `depth` blocks of input channels, at one place of the kernel or at all
+    places of a row; `stages` of them are in shared memory.
     """
-    rows, columns, depth = tiles
-    check_tiles(
-        ("batch", batch, 16 * math.prod(rows)),
-        ("oc", oc, 16 * math.prod(columns)),
-        ("ic", ic, 16 * depth),
-    )
-    check_stages(stages, k * k // taps * ic // (16 * depth))
-    dtype = "float16" if half else "float32"
-    return schedule(conv_nhwcnc(batch, oc, ic, n, k, p, s, dtype=dtype)[:3])
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    depth: int
+    stages: int
+    row_of_taps: bool = False
+    warps = property(lambda self: self.rows[0] * self.columns[0])  # of a block
+
+    def check(self, batch: int, oc: int, ic: int, k: int) -> None:
+        """Raise a ValueError unless all sizes are multiples of these tiles."""
+        check_tiles(
+            ("batch", batch, 16 * math.prod(self.rows)),
+            ("oc", oc, 16 * math.prod(self.columns)),
+            ("ic", ic, 16 * self.depth),
+        )
+        places = k if self.row_of_taps else k * k  # of the kernel, a round each
+        check_stages(self.stages, places * ic // (16 * self.depth))
 
 
 # From batched/tensorcores.
 def nhwcnc_loops(
-    sch: Schedule,
-    sums: SBlockRV,
-    rows: Factors,
-    columns: Factors,
-    depth: int,
-    row_of_taps: bool = False,
+    sch: Schedule, sums: SBlockRV, tiles: FragmentTiles
 ) -> tuple[LoopRV, LoopRV, LoopRV, tuple[LoopRV, LoopRV]]:
     """Tile a convolution in NHWCnc; returns loops of warps, rounds, reduction, and fragments."""
     b, y, x, c, image, oc, rib, rkh, rkw, ric = sch.get_loops(sums)
-    by, wy, b = split_axis(rows, sch, b)
-    bx, wx, c = split_axis(columns, sch, c)
-    ko, ki = split_axis([depth], sch, rib)
-    outer, inner = ([ko, rkh], [ki, rkw]) if row_of_taps else ([rkh, rkw, ko], [ki])
+    by, wy, b = split_axis(tiles.rows, sch, b)
+    bx, wx, c = split_axis(tiles.columns, sch, c)
+    ko, ki = split_axis([tiles.depth], sch, rib)
+    outer, inner = [rkh, rkw, ko], [ki]
+    if tiles.row_of_taps:
+        outer, inner = [ko, rkh], [ki, rkw]
     sch.reorder(y, x, by, bx, wy, wx, *outer, *inner, b, c, image, oc, ric)
-    pixel, warp, rounds, inner = (sch.fuse(*loops) for loops in ((y, x), (wy, wx), outer, inner))
+    together = (y, x), (wy, wx), outer, inner
+    pixel, warp, rounds, inner = (sch.fuse(*loops) for loops in together)
     bind_thread(sch, (pixel, by, bx, warp), (*BLOCKS, "threadIdx.y"))
     return warp, rounds, inner, (b, c)
 

@@ -16,7 +16,8 @@ from d2ltvm.compute.operators_nhwc import (
     global_pool_nhwc,
     pool_nhwc,
 )
-from d2ltvm.compute.ops import schedule, whole
+from d2ltvm.compute.ops import schedule
+from d2ltvm.errors import whole
 from d2ltvm.schedules.arguments import Factors, checked
 from d2ltvm.schedules.loops import bind_thread
 from d2ltvm.schedules.operators import unroll_inside

@@ -14,10 +14,10 @@ from tvm.script import tirx as T
 
 from d2ltvm.layouts import lane_a, lane_b, lane_c, swizzle_32b
 from d2ltvm.schedules import wmma_intrinsics
-from d2ltvm.schedules.wmma_intrinsics import Pair
+from d2ltvm.schedules.wmma_intrinsics import Intrinsic
 
 
-def fill() -> Pair:
+def fill() -> Intrinsic:
     """C = 0."""
 
     @T.prim_func(s_tir=True)
@@ -46,7 +46,7 @@ def fill() -> Pair:
     return description, implementation
 
 
-def load_a() -> Pair:
+def load_a() -> Intrinsic:
     """A tile of 16 x 16 of shared memory, swizzled, into A's fragment."""
 
     @T.prim_func(s_tir=True)
@@ -91,7 +91,7 @@ def load_a() -> Pair:
     return description, implementation
 
 
-def load_b() -> Pair:
+def load_b() -> Intrinsic:
     """A tile of 16 x 16 of shared memory, swizzled, into two fragments of B."""
 
     @T.prim_func(s_tir=True)
@@ -138,7 +138,7 @@ def load_b() -> Pair:
     return description, implementation
 
 
-def mma() -> Pair:
+def mma() -> Intrinsic:
     """C += A B for 16 x 16 x 16, between registers of lanes."""
 
     @T.prim_func(s_tir=True)
@@ -183,7 +183,7 @@ def mma() -> Pair:
     return description, implementation
 
 
-def store() -> Pair:
+def store() -> Intrinsic:
     """C to global memory."""
 
     @T.prim_func(s_tir=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm.script import tirx as T
 
-Pair = tuple[Any, Any]  # two PrimFuncs: a description and an implementation
+Intrinsic = tuple[Any, Any]  # two PrimFuncs: a description and an implementation
 
 
 def fragment(buffer: Any, stride: Any) -> Any:
@@ -19,7 +19,7 @@ def fragment(buffer: Any, stride: Any) -> Any:
     return row * (stride // 16) + column
 
 
-def fill() -> Pair:
+def fill() -> Intrinsic:
     """C = 0."""
 
     @T.prim_func(s_tir=True)
@@ -53,17 +53,17 @@ def fill() -> Pair:
     return description, implementation
 
 
-def load_a() -> Pair:
+def load_a() -> Intrinsic:
     """A tile of shared memory, with rows at any fixed distance, into a fragment of A."""
     return _load("wmma.matrix_a")
 
 
-def load_b() -> Pair:
+def load_b() -> Intrinsic:
     """As `load_a`, into a fragment of B."""
     return _load("wmma.matrix_b")
 
 
-def _load(scope: str) -> Pair:
+def _load(scope: str) -> Intrinsic:
     @T.prim_func(s_tir=True)
     def description(a: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (16, 16), "float16", align=64, offset_factor=16, scope="shared.dyn")
@@ -102,7 +102,7 @@ def _load(scope: str) -> Pair:
     return description, implementation
 
 
-def sync() -> Pair:
+def sync() -> Intrinsic:
     """C += A B for 16 x 16 x 16."""
 
     @T.prim_func(s_tir=True)
@@ -159,17 +159,17 @@ def sync() -> Pair:
     return description, implementation
 
 
-def store() -> Pair:
+def store() -> Intrinsic:
     """C to global memory."""
     return _store("global")
 
 
-def store_shared() -> Pair:
+def store_shared() -> Intrinsic:
     """C to shared memory, from where all threads of a block write it out."""
     return _store("shared.dyn")
 
 
-def _store(scope: str) -> Pair:
+def _store(scope: str) -> Intrinsic:
     @T.prim_func(s_tir=True)
     def description(c: T.handle, out: T.handle) -> None:
         C = T.match_buffer(

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tvm import te
 
 from d2ltvm import schedules
 from d2ltvm.compute import conv_batch, convolution, data, operators_nhwc, ops, reductions
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = npt.NDArray[Any]
 Schedules = dict[str, Callable[..., Any]]
 
 SIDE, KERNEL, PAD = 64, 3, 1  # images of 64 by 64 and windows of 3 by 3, as in the chapters

@@ -1,4 +1,4 @@
-"""What the two judges both count in a kernel's lowered form; nothing is compiled for it."""
+"""What all judges count in a kernel's lowered form; nothing is compiled for it."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from d2ltvm.analysis.index_exprs import Sum
 from d2ltvm.analysis.occupancy import occupancy
 from d2ltvm.compiler import lowering
 from d2ltvm.compiler.ir import find
-from d2ltvm.compute.ops import whole
+from d2ltvm.errors import whole
 from d2ltvm.system import chips, devices
 
 UNROLLED = ("pragma_auto_unroll_max_step", "pragma_unroll_explicit")
@@ -93,11 +93,17 @@ def taken_apart(sch: Any) -> tuple[Any, int, Any, Any]:
     Raises:
         TypeError, ValueError: it is no schedule for CUDA of one kernel.
     """
+    mod, unroll, kernels = every_kernel(sch)
+    if len(kernels) != 1:
+        raise ValueError(f"sch has {len(kernels)} kernels for CUDA; expected one")
+    return mod, unroll, *kernels[0]
+
+
+def every_kernel(sch: Any) -> tuple[Any, int, list[tuple[Any, Any]]]:
+    """As `taken_apart`, with a launch and a body for each kernel, in the order of the launches."""
     mod, unroll = _without_unrolling(lowering.as_module(sch))
     launches, _, kernels = lowering.kernels_of(mod, devices.as_target("sm_80"))
-    if len(launches) != 1:
-        raise ValueError(f"sch has {len(launches)} kernels for CUDA; expected one")
-    return mod, unroll, launches[0], kernels[launches[0].name].body
+    return mod, unroll, [(launch, kernels[launch.name].body) for launch in launches]
 
 
 def array_bytes(body: Any) -> dict[str, int]:

@@ -12,8 +12,7 @@ import numpy as np
 import tvm_ffi
 from tvm.s_tir import Schedule
 
-from d2ltvm.compute.ops import as_number, whole
-from d2ltvm.errors import shown
+from d2ltvm.errors import as_number, shown, whole
 from d2ltvm.search.spaces import Space
 
 Score = Callable[[Sequence[Schedule]], Sequence[float]]

@@ -85,7 +85,9 @@ def local_requests(c: Unrolled) -> float:
     return c.local * c.warps + c.block_products * each
 
 
-def seconds(c: Unrolled, gpu: str = "H200", constants: Fitted | str = "both") -> float:
+def seconds(
+    c: Unrolled, gpu: str = "H200", constants: Fitted | str = "both", pipe: float = 0.0
+) -> float:
     """How long a kernel takes by the second judge; infinite where a block does not fit on an SM.
 
     The SM with most blocks decides. It takes as long as its longest pipe, or as long as its blocks
@@ -98,6 +100,7 @@ def seconds(c: Unrolled, gpu: str = "H200", constants: Fitted | str = "both") ->
         c: what the kernel does.
         gpu: its name, as for `d2ltvm.chip`. The constants are an H200's.
         constants: fitted to 'matmul', to 'conv' or to 'both', or others.
+        pipe: cycles that a block takes in a pipe that is none of those counted here, at least.
     """
     k = FITTED[constants] if isinstance(constants, str) else constants
     fit = c.room(gpu, min(registers(c)))
@@ -110,7 +113,7 @@ def seconds(c: Unrolled, gpu: str = "H200", constants: Fitted | str = "both") ->
     issued = products + shared + local + loads * (1 + k.address) + LOOP * loops
     issued += DIVISION * c.divisions / c.blocks
     path = (c.wavefronts + k.line * c.lines) / c.blocks + local
-    busy = max(products / 4, k.issue * issued / 4, path, L2 * c.sectors / c.blocks)
+    busy = max(products / 4, k.issue * issued / 4, path, L2 * c.sectors / c.blocks, pipe)
     warp = k.own * issued + loads * k.global_wait / c.stages + shared * k.shared_wait
     warp = (warp + loops * k.loop_wait + local * k.local_wait) / warps
     alone, together = max(warp, busy), min(fit, most)
@@ -127,7 +130,7 @@ JUDGES: dict[str, tuple[Callable[[Any, int], Any], Callable[[Any, str], float]]]
 
 
 def predict(sch: Any, work: Workload, gpu: str = "H200", judge: str = "first") -> float:
-    """Seconds that a schedule of a workload takes on a GPU, by one of the two judges.
+    """Seconds that a schedule of a workload takes on a GPU, by one of the judges.
 
     >>> work = d2ltvm.search.workload("matmul", 2048)
     >>> slow, fast = (predict(work.by_hand("cuda")[name](), work) for name in
@@ -139,7 +142,7 @@ def predict(sch: Any, work: Workload, gpu: str = "H200", judge: str = "first") -
         sch: its schedule, for CUDA.
         work: the workload.
         gpu: as for `d2ltvm.chip`.
-        judge: 'first' or 'second'.
+        judge: 'first' or 'second', or 'third' (`pipes`), which also knows other workloads.
 
     Returns:
         Seconds; infinite where an SM has no room for a block, or the analyser cannot follow it.
@@ -147,9 +150,13 @@ def predict(sch: Any, work: Workload, gpu: str = "H200", judge: str = "first") -
     Raises:
         ValueError: `judge` is another.
     """
-    one_of("judge", judge, tuple(JUDGES))
-    look, seconds_of = JUDGES[judge]
+    one_of("judge", judge, (*JUDGES, "third"))
     try:
+        if judge == "third":
+            from d2ltvm.search import pipes  # which is made of this module
+
+            return pipes.seconds(pipes.piped(sch), gpu)
+        look, seconds_of = JUDGES[judge]
         return seconds_of(look(sch, work.flop // 2), gpu)
     except NotImplementedError:
         return math.inf

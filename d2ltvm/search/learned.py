@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tvm.s_tir.meta_schedule as ms
 
-from d2ltvm.compute.ops import above_zero
+from d2ltvm.errors import above_zero
 from d2ltvm.search.ranking import as_numbers, as_times
 from d2ltvm.search.spaces import Space
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = npt.NDArray[Any]
 
 
 def features(space: Space, schedules: Sequence[Any]) -> Array:

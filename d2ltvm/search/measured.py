@@ -1,14 +1,16 @@
 """Candidates whose time was predicted, and then measured on a GPU.
 
-Two files beside this module have them: a line for each, with its workload, where it comes from,
-what the analyser counted, what was predicted, and its trace. None had run when they were written.
+Three files beside this module have them: a line for each, with its workload, where it comes from,
+what was predicted, and its trace. None had run when they were written.
 
 - `candidates.jsonl.xz`, by experiments/search/gather.txt: what the first judge predicted. The
   second one was fitted to their times. `unrolled.jsonl.xz` has what `unrolled` counts in them.
 - `fresh.jsonl.xz`, by experiments/search/fresh.txt: of two other sizes, for a test of both judges.
+- `more.jsonl.xz`, likewise: of four other workloads, with what the third judge, `pipes`, says of
+  them. The others speak only of the first of these, in float32 on threads.
 
-What a GPU measured of them is in book/measurements/<device>/search.jsonl and search_fresh.jsonl,
-written by experiments/search/measure.txt.
+What a GPU measured of them is in book/measurements/<device>/search.jsonl, search_fresh.jsonl and
+search_more.jsonl, written by experiments/search/measure.txt.
 """
 
 import functools
@@ -28,8 +30,13 @@ from d2ltvm.system import environment
 
 CANDIDATES = Path(__file__).with_name("candidates.jsonl.xz")
 FRESH = Path(__file__).with_name("fresh.jsonl.xz")
+MORE = Path(__file__).with_name("more.jsonl.xz")
 UNROLLED = Path(__file__).with_name("unrolled.jsonl.xz")
-FILES = ("search.jsonl", "search_fresh.jsonl")
+RECORDS = {
+    CANDIDATES: "search.jsonl",
+    FRESH: "search_fresh.jsonl",
+    MORE: "search_more.jsonl",
+}
 LIBRARY = "library"
 JUMP = 1.3
 
@@ -41,11 +48,12 @@ class Gathered:
     Attributes:
         key: a few letters that stand for it; of a schedule of the book 'by hand: ' and its name.
         origin: 'rules' (MetaSchedule's sketches), 'book' (`book_space`), or 'by hand'.
-        predicted: seconds; None of what is by hand.
-        counted: what the analyser found in it; likewise.
-        trace: its steps, as MetaSchedule writes them; likewise.
-        unrolled: what the compiler leaves of its loops, for the second judge; likewise.
-        second: seconds by the second judge, if they were predicted before any candidate ran.
+        predicted: seconds by the first judge; None of what is by hand or what it does not know.
+        counted: what the analyser found in it; None likewise, and of `MORE`, where `counted` says
+            it anew.
+        trace: its steps, as MetaSchedule writes them; None of what is by hand.
+        unrolled: what the compiler leaves of its loops, for the second judge; as `counted`.
+        second, third: seconds by these judges, if they were predicted before any candidate ran.
     """
 
     key: str
@@ -55,6 +63,7 @@ class Gathered:
     trace: Any
     unrolled: Unrolled | None
     second: float | None
+    third: float | None
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ class Timed(Gathered):
     """A candidate that was measured.
 
     Attributes:
-        seconds: of a launch, the median of three rounds.
+        seconds: of a launch, the median of three rounds, or the one round of a slow candidate.
     """
 
     seconds: float
@@ -108,7 +117,7 @@ class MeasuringRun:
 
     Attributes:
         number: from 1.
-        timed: candidates of both workloads that were timed in three rounds.
+        timed: candidates of all workloads that were timed in three rounds.
         slow: how many of them took over `JUMP` times as long in one round as in another.
     """
 
@@ -138,14 +147,14 @@ def runs(device: str = "nvidia-h200") -> list[MeasuringRun]:
     ]
 
 
-def caption(device: str = "nvidia-h200", fresh: bool = False) -> str:
+def caption(device: str = "nvidia-h200", fresh: bool = False, more: bool = False) -> str:
     """One line that says on what candidates were measured; or that they were not.
 
     Args:
         device: a folder under book/measurements.
-        fresh: those of `fresh.jsonl.xz`, or else the others.
+        fresh, more: those of `fresh.jsonl.xz` or of `more.jsonl.xz`, or else the others.
     """
-    lines = _read(device, FILES[fresh])
+    lines = _read(device, RECORDS[MORE if more else FRESH if fresh else CANDIDATES])
     if not lines:
         return f"no record of these candidates exists yet for {device}"
     d, versions = lines[0]["device"], lines[0]["software"]
@@ -164,11 +173,17 @@ def failures(work: Workload, device: str = "nvidia-h200") -> dict[str, str]:
     }
 
 
-def predictions(device: str = "nvidia-h200") -> tuple[str, str]:
-    """The SHA-256 of the file of fresh predictions: as it is, and as the record names it."""
-    lines = _read(device, FILES[True])
+def predictions(device: str = "nvidia-h200", more: bool = False) -> tuple[str, str]:
+    """The SHA-256 of a file of fresh predictions: as it is, and as the record names it.
+
+    Args:
+        device: a folder under book/measurements.
+        more: of `more.jsonl.xz`, or else of `fresh.jsonl.xz`.
+    """
+    path = MORE if more else FRESH
+    lines = _read(device, RECORDS[path])
     named = lines[0]["candidates"] if lines else ""
-    return hashlib.sha256(FRESH.read_bytes()).hexdigest(), named
+    return hashlib.sha256(path.read_bytes()).hexdigest(), named
 
 
 def remade(one: Gathered, space: Space) -> Any:
@@ -191,18 +206,26 @@ def _of(work: Workload) -> tuple[str, int]:
 
 
 def _gathered(line: dict[str, Any]) -> Gathered:
-    if "by_hand" in line:
-        return Gathered(line["key"], line["origin"], None, None, None, None, None)
-    counts, predicted = Counted(**line["counted"]), line["predicted_us"] / 1e6
-    fresh = "unrolled" in line
-    left = Unrolled(**line["unrolled"]) if fresh else _unrolled().get(line["key"])
-    second = line["second_us"] / 1e6 if fresh else None
-    return Gathered(line["key"], line["origin"], predicted, counts, line["trace"], left, second)
+    counts, left = line.get("counted"), line.get("unrolled")
+    first, second, third = (
+        line[key] / 1e6 if key in line else None
+        for key in ("predicted_us", "second_us", "third_us")
+    )
+    return Gathered(
+        key=line["key"],
+        origin=line["origin"],
+        predicted=first,
+        counted=Counted(**counts) if counts else None,
+        trace=line.get("trace"),
+        unrolled=Unrolled(**left) if left else _unrolled().get(line["key"]),
+        second=second,
+        third=third,
+    )
 
 
 @functools.cache
 def _lines() -> list[dict[str, Any]]:
-    texts = [lzma.decompress(path.read_bytes()) for path in (CANDIDATES, FRESH)]
+    texts = [lzma.decompress(path.read_bytes()) for path in RECORDS]
     return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
@@ -220,7 +243,7 @@ def _steady(device: str) -> list[dict[str, Any]]:
 
 def _measured(device: str) -> list[dict[str, Any]]:
     """The lines of all records."""
-    return [line for name in FILES for line in _read(device, name)]
+    return [line for name in RECORDS.values() for line in _read(device, name)]
 
 
 @functools.cache

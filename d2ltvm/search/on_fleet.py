@@ -17,7 +17,7 @@ FILE = "fleet.jsonl"  # beside the records of a search: who measured what, and w
 EACH = 4  # candidates of a batch for each server, so that none waits long for the last one
 
 # What came of a schedule: its name, seconds in order, its error, and what went wrong.
-Tell = Callable[[str, list[float], float, str], None]
+TellResult = Callable[[str, list[float], float, str], None]
 
 
 class FleetBench:
@@ -70,7 +70,7 @@ class FleetBench:
         address = measuring.address_of(self.servers)
         return tracker.need_servers(address, wait=self.limits.connect)
 
-    def all(self, schedules: Mapping[str, Any], tell: Tell) -> None:
+    def all(self, schedules: Mapping[str, Any], tell: TellResult) -> None:
         """Measure schedules with one order of parameters; `tell` is called as each is known."""
         order = [p.name for p in parameters(as_module(next(iter(schedules.values()))))]
         names = [name for name in order if name in self._inputs]

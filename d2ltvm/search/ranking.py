@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from d2ltvm.compute.ops import whole
-from d2ltvm.errors import shown
+from d2ltvm.errors import shown, whole
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = npt.NDArray[Any]
 
 
 def ranks(values: Sequence[float] | Array) -> Array:

@@ -18,8 +18,7 @@ from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.logging import get_logging_func
 from tvm.s_tir.schedule import Trace
 
-from d2ltvm.compute.ops import in_32_bits, whole
-from d2ltvm.errors import is_integer, shown
+from d2ltvm.errors import in_32_bits, is_integer, shown, whole
 from d2ltvm.search import tensorcores
 from d2ltvm.search.workloads import Workload
 from d2ltvm.system import chips, threads

@@ -17,8 +17,7 @@ from d2ltvm.bench.progress import progress
 from d2ltvm.bench.timing import time_together
 from d2ltvm.compiler.kernel import build
 from d2ltvm.compiler.verify import compare
-from d2ltvm.compute.ops import in_32_bits, whole
-from d2ltvm.errors import shown
+from d2ltvm.errors import in_32_bits, shown, whole
 from d2ltvm.fleet.measuring import Servers
 from d2ltvm.fleet.task import LIMITS, Limits
 from d2ltvm.search.computations import Array
@@ -26,7 +25,7 @@ from d2ltvm.search.database import Kept
 from d2ltvm.search.evolution import Candidate, evolve, identity
 from d2ltvm.search.judged import predict
 from d2ltvm.search.learned import Ridge, features
-from d2ltvm.search.on_fleet import FleetBench, Tell
+from d2ltvm.search.on_fleet import FleetBench, TellResult
 from d2ltvm.search.spaces import Space, space
 from d2ltvm.search.workloads import Workload
 from d2ltvm.system import chips
@@ -100,7 +99,7 @@ class Bench:
         error = compare("the result", out, self.want, self.magnitude, work.terms, work.sums)
         return kernel.bind(*arrays), error
 
-    def all(self, schedules: Mapping[str, Any], tell: Tell) -> None:
+    def all(self, schedules: Mapping[str, Any], tell: TellResult) -> None:
         """Measure schedules one after the other; `tell` is called as each is known."""
         for name, sch in schedules.items():
             seconds, error = self(sch)

@@ -138,9 +138,20 @@ def unrolled(sch: Any, products: int) -> Unrolled:
         NotImplementedError: the analyser cannot follow it.
     """
     mod, asked, launch, body = counting.taken_apart(sch)
-    kernel = Nest(body, asked)
+    return of_kernel(Nest(body, asked), mod, launch, body, products)
+
+
+def of_kernel(
+    kernel: Nest, mod: Any, launch: Any, body: Any, products: int, look: Any = Launched
+) -> Unrolled:
+    """What is counted in one kernel, when its loops have been walked over.
+
+    Args:
+        kernel, mod, launch, body, products: as above.
+        look: says what its warps ask for, `Launched` or a class like it.
+    """
     known = counting.launched(mod, launch, body, kernel, products)
-    launched, still = Launched(kernel, launch), Launched(kernel, launch)
+    launched, still = look(kernel, launch), look(kernel, launch)
     still.extents.update((loop, (0, 1)) for loop in kernel.once)
     found = dict.fromkeys(counting.MEMORY, 0)
     hoisted: dict[str, int] = defaultdict(int)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from d2ltvm.compute import ops
-from d2ltvm.errors import shown
+from d2ltvm.errors import shown, whole
 from d2ltvm.search.computations import COMPUTATIONS, Array, Computation, prim_func
 
 
@@ -129,7 +129,7 @@ def workload(name: str, size: int | None = None) -> Workload:
         names = ", ".join(map(repr, COMPUTATIONS))
         raise ValueError(f"name is {shown(name)}; expected one of {names}")
     computation = COMPUTATIONS[name]
-    size = ops.whole("size", computation.usual if size is None else size)
+    size = whole("size", computation.usual if size is None else size)
     if size % computation.multiple:
         raise ValueError(f"size is {size}; expected a multiple of {computation.multiple}")
     for tensor in computation.tensors(size):

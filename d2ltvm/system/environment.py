@@ -1,4 +1,4 @@
-"""Which packages are installed, which combinations fail, and where the book's records are.
+"""Which packages are installed, which combinations fail, where records and chapters are.
 
 It imports the standard library alone: `python -m d2ltvm doctor` has to run where nothing is there.
 """
@@ -6,17 +6,20 @@ It imports the standard library alone: `python -m d2ltvm doctor` has to run wher
 import contextlib
 import importlib.resources
 import os
+import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
 import d2ltvm
+from d2ltvm.errors import MissingError
 
 # What pip has to keep away from, as requirement: versions that work; what the others do; the cure.
 # apache-tvm-ffi 0.1.15.post1 and post2 end `Schedule.tensorize` of apache-tvm 0.27 in a
 # segmentation fault; 0.1.14.post0 and post1 do not. pyproject.toml has the same requirement.
 FFI = "apache-tvm-ffi!=0.1.15.post1,!=0.1.15.post2"
 NUMPY_OF_MXNET = "numpy<2"
+GENERATED = ("api", "status")  # pages that a tool writes when the site is built
 
 
 @contextlib.contextmanager
@@ -88,6 +91,42 @@ def measurements() -> Path:
     package = importlib.resources.files(d2ltvm)
     clone = Path(str(package)).parent / "book" / "measurements"
     return clone if clone.is_dir() else Path(str(package / "measurements"))
+
+
+def book_folder() -> Path:
+    """The folder of the book's clone; an installed package has no chapters.
+
+    Raises:
+        MissingError: there is none.
+    """
+    folder = measurements().parent.parent
+    if not (folder / "tools" / "execute.py").is_file():
+        raise MissingError(
+            "the chapters are not installed with the package",
+            "`python -m d2ltvm bench`",
+            "a clone of the book, and the command in its folder",
+        )
+    return folder
+
+
+def chapters() -> dict[str, Path]:
+    """The chapters that are notebooks, by names such as 'elementwise/vector_add', in their order.
+
+    >>> list(chapters())[:2]
+    ['intro', 'start/setting_up']
+
+    Raises:
+        MissingError: as for `book_folder`.
+    """
+    folder = book_folder()
+    contents = (folder / "_toc.yml").read_text()
+    names = re.findall(r"^\W*(?:root|file): *(\S+)", contents, re.MULTILINE)
+    paths = {name.removeprefix("book/"): folder / f"{name}.ipynb" for name in names}
+    return {
+        name: path
+        for name, path in paths.items()
+        if name not in GENERATED and not path.with_suffix(".md").exists()
+    }
 
 
 def _breaks(requirement: str, versions: dict[str, str]) -> bool:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from d2ltvm.analysis.emulator.block import Node
+from d2ltvm.analysis.emulator.block import Code
 from d2ltvm.analysis.emulator.order import (
     ALL,
     FENCED,
@@ -18,7 +18,7 @@ from d2ltvm.analysis.emulator.threads import Threads
 class Barriers(Threads):
     """Instructions of barriers and fences; one that is told of `words` takes no notice of them."""
 
-    def _barrier(self, node: Node) -> tuple[Barrier, int]:
+    def _barrier(self, node: Code) -> tuple[Barrier, int]:
         address = self._address(node)
         barrier = self._barrier_of(self.shared, address)
         self._known(barrier)
@@ -69,7 +69,7 @@ class Barriers(Threads):
         self._wait(lambda: all(here_or_gone(b, k) for b in blocks for k in everyone), what)
         self.lanes.learn(ALL, here)
 
-    def _warpgroup_sync(self, number: Node) -> None:
+    def _warpgroup_sync(self, number: Code) -> None:
         if not self.active.all():
             raise NotImplementedError("warpgroup_sync where not all threads take part")
         self.shared.name_sync(self._same(number), self.lanes)
@@ -83,12 +83,12 @@ class Barriers(Threads):
 
     # mbarriers
 
-    def _mbarrier_init(self, pointer: Node, count: Node, *words: Node) -> None:
+    def _mbarrier_init(self, pointer: Code, count: Code, *words: Code) -> None:
         self.shared.barriers[self._address(pointer)] = barrier = Barrier(self._same(count))
         b, (lane, *_) = self.shared.order.of(barrier), self._active()
         b.maker, b.made = self.lanes.first + lane, self.lanes.now
 
-    def _mbarrier_wait(self, pointer: Node, parity: Node) -> None:
+    def _mbarrier_wait(self, pointer: Code, parity: Code) -> None:
         (barrier, address), parity = self._barrier(pointer), self._same(parity)
         order, seen = self.shared.order.of(barrier), self.shared.order.nothing()
 
@@ -102,7 +102,7 @@ class Barriers(Threads):
 
     _mbarrier_wait_acquire_cluster = _mbarrier_wait
 
-    def _mbarrier_arrive(self, pointer: Node, count: Node, *words: Node) -> None:
+    def _mbarrier_arrive(self, pointer: Code, count: Code, *words: Code) -> None:
         barrier, _ = self._barrier(pointer)
         self._arrive(barrier, self._active(), self._same(count) * int(self.active.sum()))
 
@@ -112,16 +112,16 @@ class Barriers(Threads):
         barrier.arrive(many)
         self.shared.settle(barrier)
 
-    def _mbarrier_arrive_expect_tx(self, pointer: Node, nbytes: Node, *words: Node) -> None:
+    def _mbarrier_arrive_expect_tx(self, pointer: Code, nbytes: Code, *words: Code) -> None:
         barrier, _ = self._barrier(pointer)
         barrier.nbytes += self._same(nbytes) * int(self.active.sum())
         self._arrive(barrier, self._active(), int(self.active.sum()))
 
-    def _mapa_u32(self, target: Node, pointer: Node, rank: Node, *words: Node) -> None:
+    def _mapa_u32(self, target: Code, pointer: Code, rank: Code, *words: Code) -> None:
         """An address of another block of the cluster: its rank stands above the place."""
         self._set(target, self._address(pointer) | np.asarray(self.value(rank)) << RANK)
 
-    def _mbarrier_arrive_nocount(self, pointer: Node, *words: Node) -> None:
+    def _mbarrier_arrive_nocount(self, pointer: Code, *words: Code) -> None:
         """Threads arrive at barriers of blocks of the cluster, as `_mapa_u32` gives them."""
         places = np.broadcast_to(self.value(pointer), self.active.shape)[:, 0]
         for lane in self._active():
@@ -133,16 +133,16 @@ class Barriers(Threads):
 
     # Fences
 
-    def _fence_proxy(self, *words: Node) -> None:
+    def _fence_proxy(self, *words: Code) -> None:
         told = {getattr(word, "value", "") for word in words}
         if "async" in told and "global" not in told:  # a fence for shared memory, too
             self.lanes.fence(self._active())
 
-    def _fence_mbarrier_init(self, *words: Node) -> None:
+    def _fence_mbarrier_init(self, *words: Code) -> None:
         for lane in self._active():
             for barrier in self.shared.order.made_by(self.lanes.first + lane):
                 barrier.published = True
 
-    def _wgmma_fence(self, *words: Node) -> None:
+    def _wgmma_fence(self, *words: Code) -> None:
         for registers in self.registers.values():
             registers.fence()

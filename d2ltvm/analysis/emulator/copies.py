@@ -6,9 +6,9 @@ import numpy as np
 
 from d2ltvm.analysis.emulator.arithmetic import Array, spread
 from d2ltvm.analysis.emulator.barriers import Barriers
-from d2ltvm.analysis.emulator.block import Node
+from d2ltvm.analysis.emulator.block import Code
 from d2ltvm.analysis.emulator.order import FENCED, NEVER, WORD
-from d2ltvm.analysis.emulator.shared import Copy
+from d2ltvm.analysis.emulator.shared import BegunCopy
 from d2ltvm.analysis.emulator.threads import finish
 
 
@@ -17,14 +17,14 @@ class Copies(Barriers):
 
     # TMA
 
-    def _corner(self, coordinates: Iterable[Node]) -> tuple[int, ...]:
+    def _corner(self, coordinates: Iterable[Code]) -> tuple[int, ...]:
         """Where a box begins, the outermost dimension first."""
         if self.active.sum() != 1:
             raise NotImplementedError(f"{self.active.sum()} threads ask TMA; one is emulated")
         self._reach("TMA is asked")
         return tuple(self._same(c) for c in coordinates)[::-1]
 
-    def _cp_async_bulk_tensor_g2s_cluster(self, pointer: Node, name: Node, *args: Node) -> None:
+    def _cp_async_bulk_tensor_g2s_cluster(self, pointer: Code, name: Code, *args: Code) -> None:
         name = self.value(name)
         rank = len(self.shared.maps[name].box)
         corner, address = self._corner(args[:rank]), self._address(pointer)
@@ -40,7 +40,7 @@ class Copies(Barriers):
             block.fetch(address, name, corner, barrier, known)
 
     def _cp_async_bulk_tensor_g2s_cluster_im2col(
-        self, pointer: Node, name: Node, *args: Node
+        self, pointer: Code, name: Code, *args: Code
     ) -> None:
         name = self.value(name)
         barrier, _ = self._barrier(args[4])
@@ -50,7 +50,7 @@ class Copies(Barriers):
         known = self.lanes.knows(*self._active())
         self.shared.walk(self._address(pointer), name, corner, (row, column), barrier, known)
 
-    def _cp_async_bulk_tensor_s2g(self, name: Node, *args: Node) -> None:
+    def _cp_async_bulk_tensor_s2g(self, name: Code, *args: Code) -> None:
         name = self.value(name)
         rank = len(self.shared.maps[name].box)
         store = self._address(args[rank]), name, self._corner(args[:rank])
@@ -62,12 +62,12 @@ class Copies(Barriers):
         record = self._group_record("stores", self.lanes.stores)
         self.shared.begin_store(store[0], name, self.lanes, lane, record)
 
-    def _cp_async_bulk_commit_group(self, *words: Node) -> None:
+    def _cp_async_bulk_commit_group(self, *words: Code) -> None:
         self.stores.append(self.begun_stores)
         self.begun_stores = []
         self.committed["stores"] += 1
 
-    def _cp_async_bulk_wait_group(self, most: Node, *words: Node) -> None:
+    def _cp_async_bulk_wait_group(self, most: Code, *words: Code) -> None:
         if self.storer in self._active():  # groups are of the thread that asks
             finish(self.stores, self._same(most))
             ended = self.committed["stores"] - self._same(most)
@@ -76,7 +76,7 @@ class Copies(Barriers):
     # cp.async
 
     def _cp_async_cg_src_size(
-        self, target: Node, source: Node, nbytes: Node, present: Node, *words: Node
+        self, target: Code, source: Code, nbytes: Code, present: Code, *words: Code
     ) -> None:
         """Each active thread begins to copy 16 bytes, or as many as are present and then zeros."""
         (memory, first), (tensor, start) = self.value(target), self.value(source)
@@ -99,7 +99,7 @@ class Copies(Barriers):
         self.shared.shadow.written_by_cp_async(self.lanes, lane, spots, record)
         self.begun_copies.append((lanes, (memory, place + each, values), record))
 
-    def _cp_async_mbarrier_arrive(self, pointer: Node, *words: Node) -> None:
+    def _cp_async_mbarrier_arrive(self, pointer: Code, *words: Code) -> None:
         """When all that the active threads have begun is there, they arrive at a barrier."""
         begun, records = self._begun_by_active()
         barrier, many = self._barrier(pointer)[0], int(self.active.sum())
@@ -115,7 +115,7 @@ class Copies(Barriers):
 
         self.shared.copies.append((begun, tell))
 
-    def _begun_by_active(self) -> tuple[list[Copy], list[int]]:
+    def _begun_by_active(self) -> tuple[list[BegunCopy], list[int]]:
         """What active threads have begun to copy, and records of copies of which all is told now.
 
         What others have begun is still not told.
@@ -132,6 +132,6 @@ class Copies(Barriers):
                 self.begun_copies.append((lanes[~told], rest, record))
         return begun, records
 
-    def _cp_async_wait_all(self, *words: Node) -> None:
+    def _cp_async_wait_all(self, *words: Code) -> None:
         if self.begun_copies:
             raise NotImplementedError("cp.async that no barrier is told of")

@@ -66,9 +66,11 @@ def mirror(node: Any) -> Mirror:
 
 
 def _mirrored(value: Any, known: dict[int, Mirror]) -> Any:
-    if isinstance(value, tvm_ffi.Array | list | tuple):
+    if isinstance(value, str | bytes | int | float):
+        return value
+    if isinstance(value, list | tuple) or type(value) is tvm_ffi.Array:
         return tuple(_mirrored(part, known) for part in value)
-    if not isinstance(value, tvm_ffi.Object) or isinstance(value, str | bytes | int | float):
+    if not isinstance(value, tvm_ffi.Object):
         return value
     key = tvm_ffi.Object.__hash__(value)  # that of where it lies; some nodes have none of their own
     if key not in known:

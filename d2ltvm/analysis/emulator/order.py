@@ -111,7 +111,7 @@ class Order:
 
     def count_warpgroups(self, known: Known) -> Known:
         """The same, with what is known of warpgroups as a whole: as much as of the last thread."""
-        each = known[:, : self.threads].reshape(2, self.groups, THREADS)
+        each = known[:, : self.threads].reshape(-1, self.groups, THREADS)
         known[:, self.threads : self.threads + self.groups] = each.min(axis=2)
         return known
 
@@ -205,6 +205,12 @@ class Lanes:
         known[PLAIN, self.first + lane] = self.now
         known[FENCED, self.first + lane] = self.fenced[lane]
         return self.order.count_warpgroups(known)
+
+    def single_ones_know(self, lanes: list[Lane]) -> Array:
+        """What some threads of `more` know without a fence, a row for each."""
+        rows = np.array([self.more[lane][PLAIN] for lane in lanes])
+        rows[range(len(lanes)), [self.first + lane for lane in lanes]] = self.now
+        return self.order.count_warpgroups(rows)
 
     def all_know(self) -> Known:
         """What each of the threads knows."""
@@ -352,8 +358,10 @@ class Shadow:
         agent, time = order.agent[records], order.time[records]
         late = lanes.all_know()[PLAIN, agent] < time
         late &= agent != lanes.first + lane  # what comes before in its program, a thread knows
-        for one in set(lane[late].tolist()) & set(lanes.more) if late.any() else ():
-            late &= (lane != one) | (lanes.knows(one)[PLAIN, agent] < time)
+        if ones := sorted(set(lane[late].tolist()) & lanes.more.keys()):
+            row = np.full(THREADS, -1)
+            row[ones] = range(len(ones))
+            late &= (row[lane] < 0) | (lanes.single_ones_know(ones)[row[lane], agent] < time)
         if late.any():
             k = int(late.argmax())
             known = lanes.knows(int(lane[k]))

@@ -7,7 +7,7 @@ import numpy as np
 
 from d2ltvm import layouts
 from d2ltvm.analysis.emulator.arithmetic import Array, spread
-from d2ltvm.analysis.emulator.block import Node
+from d2ltvm.analysis.emulator.block import Code
 from d2ltvm.analysis.emulator.registers import MATRIX
 from d2ltvm.analysis.emulator.threads import Threads, finish
 
@@ -20,7 +20,7 @@ SWIZZLED = {128: 1, 64: 2, 32: 3}
 PRODUCTS = ("wgmma_f16_ss", "wgmma_f16_rs", "wgmma_tf32_ss")
 
 
-def matrix_of(args: Sequence[Node]) -> list[Node]:
+def matrix_of(args: Sequence[Code]) -> list[Code]:
     """The loads of the first matrix of a product, where it is in registers: behind the sums."""
     return list(args[len(args) - BEHIND_SUMS :][:4])
 
@@ -29,7 +29,7 @@ class Products(Threads):
     """Instructions that begin products, commit them, and wait for them."""
 
     def _wgmma_encode_matrix_descriptor(
-        self, descriptor: Node, pointer: Node, leading: Node, stride: Node, swizzle: Node
+        self, descriptor: Code, pointer: Code, leading: Code, stride: Code, swizzle: Code
     ) -> None:
         span = {1: 32, 2: 64, 3: 128}.get(self._same(swizzle), 0)  # TVM's numbers
         if not span:
@@ -41,13 +41,13 @@ class Products(Threads):
         encoded = start.astype("uint64") >> np.uint64(4) | np.uint64(steps)
         memory[self.thread, index] = encoded | np.uint64(SWIZZLED[span] << 62)
 
-    def _wgmma_tf32_ss(self, *args: Node) -> None:
+    def _wgmma_tf32_ss(self, *args: Code) -> None:
         self._multiply("tf32", len(args) - BEHIND_REGISTERS + TURNS, args)
 
-    def _wgmma_f16_ss(self, *args: Node) -> None:
+    def _wgmma_f16_ss(self, *args: Code) -> None:
         self._multiply("float16", len(args) - BEHIND_REGISTERS, args)
 
-    def _multiply(self, numbers: str, many: int, args: tuple[Node, ...]) -> None:
+    def _multiply(self, numbers: str, many: int, args: tuple[Code, ...]) -> None:
         """Begin the product of two matrices in shared memory; `many` of the arguments are sums."""
         first = self._same(args[0].indices[0])
         sums = self.memory[hash(args[0].source)][:, first : first + many]
@@ -67,7 +67,7 @@ class Products(Threads):
 
         self.begun.append(multiply)
 
-    def _wgmma_f16_rs(self, *args: Node) -> None:
+    def _wgmma_f16_rs(self, *args: Code) -> None:
         """The first matrix is in registers, as threads have them when they begin the product."""
         many = len(args) - BEHIND_SUMS
         first = self._same(args[0].indices[0])
@@ -86,14 +86,14 @@ class Products(Threads):
 
         self.begun.append(multiply)
 
-    def _matrix_register(self, load: Node) -> Array:
+    def _matrix_register(self, load: Code) -> Array:
         """What each thread has in a register of the first matrix, for a product that begins now."""
         buffer, column = hash(load.source), self._same(load.indices[0])
         if buffer in self.registers:
             self.registers[buffer].multiply(column, self.committed["products"] + 1, MATRIX)
         return self.memory[buffer][:, column]
 
-    def _reads(self, sides: list[layouts.Matrix], columns: slice, sums: Node) -> None:
+    def _reads(self, sides: list[layouts.Matrix], columns: slice, sums: Code) -> None:
         """What a product uses, from now until somebody has waited for it."""
         if hash(sums) in self.registers:
             self.registers[hash(sums)].multiply(columns, self.committed["products"] + 1)
@@ -103,12 +103,12 @@ class Products(Threads):
             words = layouts.words(many, side)
             self.shared.shadow.read_by_products(self.lanes, words, record)
 
-    def _wgmma_commit_group(self, *words: Node) -> None:
+    def _wgmma_commit_group(self, *words: Code) -> None:
         self.products.append(self.begun)
         self.begun = []
         self.committed["products"] += 1
 
-    def _wgmma_wait_group(self, most: Node, *words: Node) -> None:
+    def _wgmma_wait_group(self, most: Code, *words: Code) -> None:
         finish(self.products, self._same(most))
         self.finished = max(self.finished, self.committed["products"] - self._same(most))
         self.lanes.ended(self._active(), self.lanes.products, self.finished)

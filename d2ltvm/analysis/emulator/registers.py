@@ -27,6 +27,7 @@ class Registers:
         self._touched = np.ones(size, bool)  # since the last fence
         self._group = np.zeros(size, np.int32)  # the last group of products that uses it
         self._use = SUMS
+        self._last = 0  # of all groups
 
     def fence(self) -> None:
         self._touched[:] = False
@@ -34,7 +35,7 @@ class Registers:
     def touch(self, columns: Any, finished: int) -> None:
         """Threads read or write some; so many groups of products have been waited for."""
         self._touched[columns] = True
-        if np.any(self._group[columns] > finished):
+        if self._last > finished and np.any(self._group[columns] > finished):
             self._fault(f"a thread uses {self._use}; missing: wgmma.wait_group before that")
             self._group[columns] = 0
 
@@ -44,7 +45,7 @@ class Registers:
             does = "sums up in" if use == SUMS else "reads"
             self._fault(f"wgmma {does} registers; missing: wgmma.fence before that")
             self._touched[columns] = False
-        self._group[columns], self._use = group, use
+        self._group[columns], self._use, self._last = group, use, group
 
     def _fault(self, message: str) -> None:
         self._order.fault(message)

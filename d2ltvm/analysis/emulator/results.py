@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from d2ltvm.analysis.emulator.arithmetic import spread
-from d2ltvm.analysis.emulator.block import Node
+from d2ltvm.analysis.emulator.block import Code
 from d2ltvm.analysis.emulator.order import WORD
 from d2ltvm.analysis.emulator.shared import RANK
 from d2ltvm.analysis.emulator.threads import Threads
@@ -14,32 +14,32 @@ from d2ltvm.analysis.emulator.threads import Threads
 class Results(Threads):
     """Instructions of an epilogue."""
 
-    def _add(self, target: Node, a: Node, b: Node, *words: Node) -> None:
+    def _add(self, target: Code, a: Code, b: Code, *words: Code) -> None:
         if [word.value for word in words if word.value] != ["rn", "f32"]:
             raise NotImplementedError(f"add, but of float32: {words}")
         self._set(target, self.value(a) + self.value(b))
 
-    def _fma(self, target: Node, a: Node, b: Node, c: Node, *words: Node) -> None:
+    def _fma(self, target: Code, a: Code, b: Code, c: Code, *words: Code) -> None:
         if [word.value for word in words if word.value] != ["rn", "f32"]:
             raise NotImplementedError(f"fma, but of float32: {words}")
         exact = np.asarray(self.value(a)).astype("float64") * self.value(b)
         self._set(target, (exact + self.value(c)).astype("float32"))
 
-    def _max(self, target: Node, a: Node, b: Node, *words: Node) -> None:
+    def _max(self, target: Code, a: Code, b: Code, *words: Code) -> None:
         if [word.value for word in words if word.value] != ["f16x2"]:
             raise NotImplementedError(f"max, but of two float16: {words}")
         pairs = [spread(self.value(x), self.thread.shape).astype("uint32") for x in (a, b)]
         left, right = (pair.view("float16") for pair in pairs)
         self._set(target, np.fmax(left, right).view("uint32"))
 
-    def _cvt_f16x2_f32(self, target: Node, high: Node, low: Node, *words: Node) -> None:
+    def _cvt_f16x2_f32(self, target: Code, high: Code, low: Code, *words: Code) -> None:
         if [word.value for word in words if word.value] != ["rn", "f16x2", "f32"]:
             raise NotImplementedError(f"cvt, but of two float32 to float16, rounded: {words}")
         halves = [spread(self.value(x), self.thread.shape).astype("float16") for x in (low, high)]
         pair = np.concatenate(halves, axis=1).view("uint32")
         self._set(target, pair)
 
-    def _ld_vec(self, *args: Node) -> None:
+    def _ld_vec(self, *args: Code) -> None:
         """Active threads load from the shared memory of a block of the cluster."""
         words = [a.value for a in args if isinstance(getattr(a, "value", None), str) and a.value]
         if words != ["shared::cluster", "v4", "f32"]:
@@ -55,7 +55,7 @@ class Results(Threads):
         block.shadow.read_by_threads(self.lanes, np.repeat(lanes, 4), every)
         block.visits += [(self.lanes.first + lane, self.lanes.now) for lane in lanes.tolist()]
 
-    def _ldmatrix(self, *args: Node) -> None:
+    def _ldmatrix(self, *args: Code) -> None:
         *targets, pointer = args[:5]
         words = [a.value for a in args[5:] if a.value]
         memory, rows, warps = self._matrices("ldmatrix", pointer, words)
@@ -70,7 +70,7 @@ class Results(Threads):
             self._set(target, found.reshape(-1, 1))
         self.shared.shadow.read_by_threads(self.lanes, *self._words(memory, rows, warps))
 
-    def _matrices(self, name: str, pointer: Node, words: list[str]) -> tuple[Any, Any, Any]:
+    def _matrices(self, name: str, pointer: Code, words: list[str]) -> tuple[Any, Any, Any]:
         """The memory of four matrices, where their rows begin, by warps, and which warps these are.
 
         Lane 8 m + r has the address of row r of matrix m.
@@ -89,7 +89,7 @@ class Results(Threads):
         lane = 32 * warps[:, None, None, None] + np.arange(32).reshape(8, 4)
         return np.broadcast_to(lane, words.shape).reshape(-1), words.reshape(-1)
 
-    def _stmatrix(self, pointer: Node, *args: Node) -> None:
+    def _stmatrix(self, pointer: Code, *args: Code) -> None:
         words = [a.value for a in args[4:] if a.value]
         memory, rows, warps = self._matrices("stmatrix", pointer, words)
         # Of each matrix a lane has two neighbours.

@@ -25,12 +25,13 @@ from d2ltvm.analysis.emulator.order import (
     SynchronizationError,
 )
 from d2ltvm.compiler.launches import TensorMap
+from d2ltvm.layouts.arrays import rounded_up
 
 RANK = 24  # lowest bits of an address in a cluster: the place; above, the block's rank
 
 Ready = Callable[[], bool]
 Corner = tuple[int, ...]
-Copy = tuple[Array, Array, Array]  # an array, elements of it, what is to come there
+BegunCopy = tuple[Array, Array, Array]  # an array, elements of it, what is to come there
 
 
 class Turns:
@@ -159,7 +160,7 @@ class Shared:
         self.parts, self.order = parts or Parts(), order or Order(1)
         self.shadow = Shadow(self.order, nbytes)
         self.syncs = [self.order.nothing(), self.order.nothing()]  # of the block, in turns
-        self.memory = np.full(-(-nbytes // 8) * 8, 0xFF, np.uint8)  # NaN, as any kind of float
+        self.memory = np.full(rounded_up(nbytes, 8), 0xFF, np.uint8)  # NaN, as any kind of float
         self.maps, self.arrays = maps, arrays
         self.barriers: dict[int, Barrier] = {}  # by their bytes
         self.synced: dict[int, int] = {}
@@ -170,7 +171,7 @@ class Shared:
         self.visits: list[
             tuple[int, int]
         ] = []  # from elsewhere: which thread has used memory, and when
-        self.copies: list[tuple[list[Copy], Callable[[], None]]] = []
+        self.copies: list[tuple[list[BegunCopy], Callable[[], None]]] = []
         self.clock = 0
 
     def look_at_clock(self) -> np.uint64:

@@ -4,7 +4,7 @@ import numpy as np
 
 from d2ltvm import layouts
 from d2ltvm.analysis.emulator.arithmetic import Array
-from d2ltvm.analysis.emulator.block import Block, Node
+from d2ltvm.analysis.emulator.block import Block, Code
 
 
 class Warps(Block):
@@ -12,17 +12,17 @@ class Warps(Block):
 
     # Registers of fragments: (warps, lanes, elements), with a view of a thread's row of them.
 
-    def _registers(self, data: Node, first: Node, many: int) -> Array:
+    def _registers(self, data: Code, first: Code, many: int) -> Array:
         return self._columns(data, int(np.max(self.value(first))), many)
 
-    def _columns(self, data: Node, first: int, many: int) -> Array:
+    def _columns(self, data: Code, first: int, many: int) -> Array:
         rows = self._memory(data)
         return rows.reshape(-1, 32, rows.shape[1])[:, :, first : first + many]
 
-    def _fragment(self, data: Node, index: Node) -> Array:
+    def _fragment(self, data: Code, index: Code) -> Array:
         return self._columns(data, 8 * int(np.max(self.value(index))), 8)
 
-    def _matrices(self, pointer: Node, stride: Node, layout: Node) -> tuple[Array, Array]:
+    def _matrices(self, pointer: Code, stride: Code, layout: Code) -> tuple[Array, Array]:
         """Array and elements of a 16 by 16 matrix for each warp."""
         memory, first = self._pointer(pointer)
         row, column = np.indices((16, 16))
@@ -31,20 +31,20 @@ class Warps(Block):
         return memory, first[::32, :, None] + row * int(self.value(stride)) + column
 
     def _tvm_fill_fragment(
-        self, data: Node, m: Node, n: Node, k: Node, index: Node, value: Node
+        self, data: Code, m: Code, n: Code, k: Code, index: Code, value: Code
     ) -> None:
         self._fragment(data, index)[...] = self.value(value)
 
     def _tvm_load_matrix_sync(
         self,
-        data: Node,
-        m: Node,
-        n: Node,
-        k: Node,
-        index: Node,
-        pointer: Node,
-        stride: Node,
-        layout: Node,
+        data: Code,
+        m: Code,
+        n: Code,
+        k: Code,
+        index: Code,
+        pointer: Code,
+        stride: Code,
+        layout: Code,
     ) -> None:
         memory, elements = self._matrices(pointer, stride, layout)
         kind = data.args[0].scope().rpartition(".")[2]
@@ -52,20 +52,20 @@ class Warps(Block):
 
     def _tvm_store_matrix_sync(
         self,
-        data: Node,
-        m: Node,
-        n: Node,
-        k: Node,
-        index: Node,
-        pointer: Node,
-        stride: Node,
-        layout: Node,
+        data: Code,
+        m: Code,
+        n: Code,
+        k: Code,
+        index: Code,
+        pointer: Code,
+        stride: Code,
+        layout: Code,
     ) -> None:
         memory, elements = self._matrices(pointer, stride, layout)
         memory[elements] = layouts.gather(self._fragment(data, index), "accumulator")
 
     def _tvm_mma_sync(
-        self, d: Node, di: Node, a: Node, ai: Node, b: Node, bi: Node, c: Node, ci: Node
+        self, d: Code, di: Code, a: Code, ai: Code, b: Code, bi: Code, c: Code, ci: Code
     ) -> None:
         left = layouts.gather(self._fragment(a, ai), "matrix_a").astype("float32")
         right = layouts.gather(self._fragment(b, bi), "matrix_b").astype("float32")
@@ -74,13 +74,13 @@ class Warps(Block):
 
     def _ldmatrix(
         self,
-        turned: Node,
-        number: Node,
-        kind: Node,
-        data: Node,
-        first: Node,
-        pointer: Node,
-        offset: Node,
+        turned: Code,
+        number: Code,
+        kind: Code,
+        data: Code,
+        first: Code,
+        pointer: Code,
+        offset: Code,
     ) -> None:
         memory, start = self._pointer(pointer)
         # Of one matrix or two, the first 8 or 16 lanes give the addresses.
@@ -96,19 +96,19 @@ class Warps(Block):
 
     def _mma(
         self,
-        shape: Node,
-        la: Node,
-        lb: Node,
-        ta: Node,
-        tb: Node,
-        tc: Node,
-        a: Node,
-        ai: Node,
-        b: Node,
-        bi: Node,
-        c: Node,
-        ci: Node,
-        saturate: Node,
+        shape: Code,
+        la: Code,
+        lb: Code,
+        ta: Code,
+        tb: Code,
+        tc: Code,
+        a: Code,
+        ai: Code,
+        b: Code,
+        bi: Code,
+        c: Code,
+        ci: Code,
+        saturate: Code,
     ) -> None:
         left = layouts.gather(self._registers(a, ai, 8), "matrix_a").astype("float32")
         right = layouts.gather(self._registers(b, bi, 4), "matrix_b").astype("float32")

@@ -11,18 +11,19 @@ import numpy as np
 import tvm_ffi
 
 from d2ltvm.analysis.emulator.arithmetic import Array, Value, spread
-from d2ltvm.analysis.emulator.block import Block, Node, Shape
+from d2ltvm.analysis.emulator.block import Block, Code
 from d2ltvm.analysis.emulator.order import ALL, WORD, Lane, Lanes, SynchronizationError
 from d2ltvm.analysis.emulator.parts import PartsOrder
 from d2ltvm.analysis.emulator.registers import Registers
-from d2ltvm.analysis.emulator.shared import Copy, Ready, Shared, Turns
+from d2ltvm.analysis.emulator.shared import BegunCopy, Ready, Shared, Turns
+from d2ltvm.compute.ops import Shape
 
 THREADS = 128  # of a warpgroup
 IGNORED = ("setmaxnreg",)
 SAME = ("cvta_generic_to_shared", "reinterpret")  # another type for the same pointer
 PARTS = ("await_parts", "leave_parts")  # of a tile whose sums are cut
 
-Work = Callable[[], None]
+Pending = Callable[[], None]
 Buffer = int  # the hash of where it lies
 
 
@@ -36,8 +37,8 @@ class EmulatedKernel(NamedTuple):
         many: warpgroups of a block.
     """
 
-    function: Node
-    arguments: dict[int, list[Node]]
+    function: Code
+    arguments: dict[int, list[Code]]
     registers: frozenset[Buffer]
     many: int
 
@@ -71,12 +72,12 @@ class Threads(Block):
         self.number, self.shared, self.turns, self.program = number, shared, turns, program
         self.tensors = frozenset(memory)
         # Since the last commit; and groups of them.
-        self.begun: list[Work] = []
-        self.products: deque[list[Work]] = deque()
-        self.begun_stores: list[Work] = []
-        self.stores: deque[list[Work]] = deque()
+        self.begun: list[Pending] = []
+        self.products: deque[list[Pending]] = deque()
+        self.begun_stores: list[Pending] = []
+        self.stores: deque[list[Pending]] = deque()
         # By cp.async, of which no barrier is told yet: who, what, and the record of it.
-        self.begun_copies: list[tuple[Array, Copy, int]] = []
+        self.begun_copies: list[tuple[Array, BegunCopy, int]] = []
         self.alone = not shared.dependent  # all of it knows that the kernel before has ended
         # Who knows what: see `order`.
         self.lanes = Lanes(shared.order, rank * self.many + number)
@@ -99,16 +100,16 @@ class Threads(Block):
     def _wait(self, ready: Ready, what: object) -> None:
         self.turns.wait(self.before + self.number, ready, what)
 
-    def _same(self, node: Node) -> int:
+    def _same(self, node: Code) -> int:
         """The value that an expression has in all active threads."""
         return self._one(self.value(node), node)
 
-    def _address(self, node: Node) -> int:
+    def _address(self, node: Code) -> int:
         """The byte of shared memory that a pointer means in all active threads."""
         pointer = self.value(node)
         return self._one(pointer.index, node) * int(pointer.memory.itemsize)
 
-    def _one(self, values: Value, node: Node) -> int:
+    def _one(self, values: Value, node: Code) -> int:
         """The number that all active threads have as the value of `node`."""
         if isinstance(values, int):
             return values
@@ -126,7 +127,7 @@ class Threads(Block):
 
     # Statements
 
-    def _run_AllocBuffer(self, node: Node) -> None:
+    def _run_AllocBuffer(self, node: Code) -> None:
         buffer = node.buffer
         if buffer.scope() == "shared.dyn":
             self.memory[hash(buffer)] = self.shared.memory
@@ -136,7 +137,7 @@ class Threads(Block):
             size = self.memory[hash(buffer)].shape[1]
             self.registers[hash(buffer)] = Registers(self.shared.order, size)
 
-    def _run_Evaluate(self, node: Node) -> None:
+    def _run_Evaluate(self, node: Code) -> None:
         name = node.value.operation
         if name and name not in IGNORED:  # without a name it is a value that nobody needs
             if (
@@ -148,7 +149,7 @@ class Threads(Block):
 
     # Memory
 
-    def _place(self, buffer: Node, indices: Node, value: Value = None) -> tuple[Any, Any, Value]:
+    def _place(self, buffer: Code, indices: Code, value: Value = None) -> tuple[Any, Any, Value]:
         place = super()._place(buffer, indices, value)
         memory, index, stored = place
         if memory.ndim == 2:  # registers
@@ -170,7 +171,7 @@ class Threads(Block):
         use = shadow.written_by_threads if stored else shadow.read_by_threads
         use(self.lanes, lane, words.reshape(-1))
 
-    def _use_tensor(self, buffer: Node, memory: Array, stored: bool) -> None:
+    def _use_tensor(self, buffer: Code, memory: Array, stored: bool) -> None:
         """Active threads load from a tensor, or store there."""
         if not self.alone:
             self._reach(f"{buffer.name} is used")
@@ -179,14 +180,14 @@ class Threads(Block):
         else:
             self.parts.load(memory, self._active())
 
-    def _set(self, target: Node, value: Node) -> None:
+    def _set(self, target: Code, value: Code) -> None:
         """Write to a register, given as the load of it."""
         memory, index, value = self._place(target.source, target.indices, value)
         memory[index] = value
 
     # Expressions
 
-    def value(self, node: Node) -> Value:
+    def value(self, node: Code) -> Value:
         name = node.operation
         if not name:  # most expressions call nothing
             return super().value(node)
@@ -213,10 +214,10 @@ class Threads(Block):
             return np.repeat(values[:, self._same(lane)], 32)[:, None]
         return super().value(node)
 
-    def _func_call(self, *arguments: Node) -> None:
+    def _func_call(self, *arguments: Code) -> None:
         self._call(*arguments)
 
-    def _call(self, name: Node, *arguments: Node) -> int:
+    def _call(self, name: Code, *arguments: Code) -> int:
         """A function that is written in CUDA, behind the arguments: one that kernels have."""
         if name.value in PARTS:
             return self._parts(name.value, *arguments[:-1])
@@ -225,7 +226,7 @@ class Threads(Block):
         self._reach("the counter of tiles")
         return self.shared.counter.next_tile(self._same(arguments[0]))
 
-    def _parts(self, name: str, *arguments: Node) -> int:
+    def _parts(self, name: str, *arguments: Code) -> int:
         """Between blocks that compute parts of one tile."""
         if self.active.sum() != 1:
             raise NotImplementedError(f"{name} in {self.active.sum()} threads")
@@ -242,7 +243,7 @@ class Threads(Block):
             self.parts.wait(lane)
         return 0
 
-    def _special_register(self, bits: Node, register: Node) -> np.int32:
+    def _special_register(self, bits: Code, register: Code) -> np.int32:
         """Each block has an SM of its own here, of the same number."""
         if register.value != "smid":
             raise NotImplementedError(f"the special register {register}")
@@ -250,7 +251,7 @@ class Threads(Block):
 
     # The kernel before
 
-    def _griddepcontrol(self, action: Node, *words: Node) -> None:
+    def _griddepcontrol(self, action: Code, *words: Code) -> None:
         if action.value == "wait":
             self.lanes.ended(self._active(), self.shared.order.kernel_before, 1)
 
@@ -264,7 +265,7 @@ class Threads(Block):
             raise SynchronizationError(f"{what} before griddepcontrol.wait{whose}")
 
 
-def finish(groups: deque[list[Work]], most: int) -> None:
+def finish(groups: deque[list[Pending]], most: int) -> None:
     """Do what has been begun in the oldest groups until `most` are left."""
     while len(groups) > most:
         for work in groups.popleft():

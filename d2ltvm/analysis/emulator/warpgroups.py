@@ -26,7 +26,6 @@ import tvm_ffi
 
 from d2ltvm.analysis.emulator import nodes
 from d2ltvm.analysis.emulator.arithmetic import Array
-from d2ltvm.analysis.emulator.block import Shape
 from d2ltvm.analysis.emulator.copies import Copies
 from d2ltvm.analysis.emulator.order import Order, OrderError, SynchronizationError
 from d2ltvm.analysis.emulator.products import PRODUCTS, Products, matrix_of
@@ -35,6 +34,7 @@ from d2ltvm.analysis.emulator.shared import Counter, Parts, Shared, Turns
 from d2ltvm.analysis.emulator.threads import THREADS, Buffer, EmulatedKernel
 from d2ltvm.compiler.ir import find
 from d2ltvm.compiler.launches import Lowered
+from d2ltvm.compute.ops import Shape
 
 
 class Warpgroup(Copies, Products, Results):

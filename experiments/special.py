@@ -1,0 +1,104 @@
+"""The kernels that chapters make for some sizes, beside the kernel for any shape and the library.
+
+    python experiments/special.py FOLDER [SECONDS]
+
+writes special.jsonl into a folder: a line for each layer or product, with microseconds (median,
+least, most) by a burst of the library, of the chapter's kernel (`special`: `conv_nhwc` or
+`matmul_nt`), and of the kernel for any shape (`general`), by the plan that `hopper.any_layer`
+prefers among those for it. All ran in turns, and each result is compared with float64 at some
+pixels. All is compiled by 15 processes at first. On a Hopper with 16 cores all takes two minutes.
+
+The record in the book joins two runs. In the earlier one, this timed each case sustained, too, and
+was cut off after three layers; these have both.
+"""
+
+import json
+import multiprocessing as mp
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from d2ltvm import hopper
+from d2ltvm.bench import set_bench
+from d2ltvm.bench.hopper_layers import special_cases
+from d2ltvm.bench.timing import time_together
+from d2ltvm.compiler.verify import compare
+from d2ltvm.hopper.any_layer import ways
+from d2ltvm.hopper.planning import ConvPlan
+from d2ltvm.system.devices import describe_device
+
+
+def general(case):
+    """The way that should be fastest of those with the kernel for any shape."""
+    return next(way for way in ways(case.conv) if not isinstance(way.plan, ConvPlan))
+
+
+def special(case):
+    """The kernel of a chapter: of *implicit*, or of *product*."""
+    c = case.conv
+    if case.transposed is not None:
+        return hopper.matmul_nt(c.batch, c.oc, c.ic)
+    return hopper.conv_nhwc(c.batch, c.oc, c.ic, c.size[0], c.kernel[0], c.pad[0], c.stride[0])
+
+
+def launched(case, x, w, setting):
+    """A function that runs the special kernel, and one that returns what it computed."""
+    kernel, c = setting.build(special(case)), case.conv
+    images, weights = (x.reshape(c.batch, c.ic), w[0]) if case.transposed is not None else (x, w)
+    y = np.full(kernel.params[2].shape, np.nan, "float16")
+    tensors = kernel.upload([images, weights, y])
+    run = kernel.bind(*tensors)
+    run()
+    return run, lambda: np.asarray(tensors[-1].numpy())
+
+
+def measured(case, setting=set_bench.HOPPER, timed=time_together):
+    """Microseconds of a case's contenders; a kernel whose result is wrong is not timed."""
+    (x, w), places = set_bench.data(case), set_bench.some_places(case)
+    want, most = set_bench.exact(case, x, w, places)
+    runs, wrong, way = {"library": setting.library(case, x, w)}, {}, general(case)
+    made = {
+        "special": lambda: launched(case, x, w, setting),
+        "general": lambda: set_bench.ours(way, x, w, setting),
+    }
+    for name, make in made.items():
+        try:
+            run, result = make()
+            y = result().reshape(case.conv.pixels, case.conv.oc)[places]
+            compare("Y", y, want, most, 2 * case.conv.ic * case.conv.taps + 4, sums="float32")
+            runs[name] = run
+        except Exception as error:
+            wrong[name] = repr(error)[:300]
+    times = timed(runs, "burst")
+    us = {n: [round(1e6 * s, 3) for s in (t.median, t.low, t.high)] for n, t in times.items()}
+    return {"title": case.title, "plan": str(way.plan), "burst": us, "wrong": wrong}
+
+
+def compiled(case):
+    """Have both kernels of a case in the cache; one that cannot be compiled is told of."""
+    try:
+        for kernel in (special(case), general(case).kernel()):
+            set_bench.on_hopper(kernel)
+    except Exception as error:
+        print(case.title, repr(error)[-300:], flush=True)
+
+
+def main():
+    folder, end = Path(sys.argv[1]), time.time() + float((sys.argv[2:] or [300])[0])
+    with mp.get_context("spawn").Pool(15) as pool:
+        pool.map(compiled, special_cases(), chunksize=1)
+    print("compiled", flush=True)
+    path = folder / "special.jsonl"
+    path.write_text(json.dumps({"device": describe_device()}, default=str) + "\n")
+    for case in special_cases():
+        if time.time() < end:
+            line = measured(case)
+            print(line, flush=True)
+            with path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
