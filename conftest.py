@@ -19,7 +19,7 @@ from jupyter_client.provisioning import local_provisioner
 sys.modules.setdefault("rfc3987_syntax", None)
 
 ROOT = Path(__file__).resolve().parent
-gc.disable()  # while modules are imported: see `pytest_collection_finish`
+gc.disable()  # while modules are imported: see `pytest_collection`
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -82,14 +82,19 @@ def pytest_collection_modifyitems(items):
                 item.add_marker("slow")
 
 
-def pytest_collection_finish():
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
     """What is there when tests begin stays: the garbage collector need not look at it each time.
 
-    TVM's IR is many small objects, and hardly any of them is garbage: it looks less often, too.
+    TVM's IR is many small objects, and hardly any of them is garbage: it looks less often, too. A
+    process that only deals tests out to others collects none, and comes by here all the same.
     """
-    gc.freeze()
-    gc.set_threshold(10_000)
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(10_000)
+        gc.enable()
 
 
 def _lacking():

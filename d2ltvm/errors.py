@@ -3,7 +3,9 @@
 from numbers import Integral, Rational, Real
 from typing import Any
 
-MOST = 2**31 - 1  # elements of a tensor: TVM counts them in 32 bits, and wraps around
+# Elements of a tensor whose shape is of Python's integers: TVM counts them in 32 bits, and wraps
+# around. `hopper.planning.extents` makes shapes that it counts in 64.
+MOST = 2**31 - 1
 
 
 def shown(value: Any, most: int = 60) -> str:
@@ -47,7 +49,13 @@ def whole(name: str, value: Any, least: int = 1) -> int:
 
 
 def in_32_bits(name: str, value: Any, least: int = 1) -> int:
-    """`whole`, of what TVM counts with."""
+    """`whole`, of what TVM counts with.
+
+    >>> in_32_bits("n", 2**31)
+    Traceback (most recent call last):
+        ...
+    ValueError: n is 2147483648; expected an integer under 2**31
+    """
     number = whole(name, value, least)
     if number > MOST:
         raise ValueError(f"{name} is {shown(value)}; expected an integer under 2**31")
@@ -55,12 +63,21 @@ def in_32_bits(name: str, value: Any, least: int = 1) -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is an integer or a float, of Python or of NumPy; True and False are none."""
+    """Whether a value is an integer or a float, of Python or of NumPy; True and False are none.
+
+    >>> is_number(2), is_number(0.5), is_number(True), is_number("2")
+    (True, True, False, False)
+    """
+    # NumPy's floats are among `Real`, and so need no import here; fractions are, too.
     return is_integer(value) or (isinstance(value, Real) and not isinstance(value, Rational))
 
 
 def as_number(name: str, value: Any) -> float:
-    """`value` as a Python float, or a ValueError where it is no number."""
+    """`value` as a Python float, or a ValueError where it is no number.
+
+    >>> as_number("limit", 2)
+    2.0
+    """
     if not is_number(value):
         raise ValueError(f"{name} is {shown(value)}; expected a number")
     try:
@@ -70,7 +87,13 @@ def as_number(name: str, value: Any) -> float:
 
 
 def above_zero(name: str, value: Any) -> float:
-    """`value` as a Python float, or a ValueError that names it where it is not above zero."""
+    """`value` as a Python float, or a ValueError that names it where it is not above zero.
+
+    >>> above_zero("limit", 0)
+    Traceback (most recent call last):
+        ...
+    ValueError: limit is 0; expected a number above zero
+    """
     number = as_number(name, value)
     if not 0 < number < float("inf"):
         raise ValueError(f"{name} is {shown(value)}; expected a number above zero")

@@ -23,7 +23,7 @@ import tvm_ffi
 
 import d2ltvm
 from d2ltvm.bench import epilogues, libraries, set_bench, sets
-from d2ltvm.bench.timing import time_together
+from d2ltvm.bench.timing import in_turn, time_together
 from d2ltvm.compiler.verify import compare
 from d2ltvm.hopper.any_conv import Conv, product
 from d2ltvm.hopper.any_layer import any_layer
@@ -138,12 +138,7 @@ def ours(large, tensors, w):
         set_bench.on_hopper(kernel).bind(*map(tvm_ffi.from_dlpack, some))
         for kernel, some in zip(large.kernels, given, strict=True)
     ][::-1]
-
-    def run():
-        for launch in launches:
-            launch()
-
-    return run, y
+    return in_turn(launches), y
 
 
 def library(large, tensors, w):

@@ -209,6 +209,6 @@ def test_machine_code_is_followed_once_and_anew_where_the_package_has_changed(mo
     for other, arch in ((sch, "sm_80"), (schedules.one_thread_each(128), "sm_90")):
         with pytest.raises(AssertionError):
             traffic.traffic(other, arch)
-    monkeypatch.setattr(cache, "text_of", lambda *_: "changed")
+    monkeypatch.setattr(cache, "hash_of_text", lambda *_: "changed")
     with pytest.raises(AssertionError):
         traffic.traffic(sch, "sm_90")

@@ -79,10 +79,9 @@ def test_tvm_plans_the_memory_of_all_results(cut):
         program.sizes[name] for name in (program.given, program.result)
     )
     assert plan.after < plan.before
-    steps = [step.writes for step in program.steps]
-    reads = [name for name in program.sizes if name in steps]
-    last = {
-        n: max((k for k, s in enumerate(program.steps) if n in s.reads), default=-1) for n in reads
-    }
-    if not cut:  # a result of its own for each step
-        assert [p.last for p in plan.results] == [last[name] for name in steps[:-1]]
+    names = [name for name in program.sizes if name != program.given]  # as they are allocated
+    last = [
+        max(names.index(step.writes) for step in program.steps if name in step.reads)
+        for name in names[:-1]
+    ]
+    assert [result.last for result in plan.results] == last

@@ -620,12 +620,18 @@ def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypa
     ]
     (tmp_path / "x").mkdir()
     (tmp_path / "x/search.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    for name, number in (("search_fresh", "3"), ("search_more", "4")):
+        head = {**lines[0], "device": {**lines[0]["device"], "driver": number}}
+        (tmp_path / f"x/{name}.jsonl").write_text(json.dumps(head))
     monkeypatch.setattr(measured.environment, "measurements", lambda: tmp_path)
     measured._read.cache_clear()
     try:
         assert [t.key for t in measured.timed(work, "x")] == keys[:5]
         assert {t.seconds for t in measured.timed(work, "x")} == {6.5e-6}
-        assert measured.library(work, "x") == 3e-6 and measured.caption("x").startswith("X, driver")
+        assert measured.library(work, "x") == 3e-6
+        which = ({}, {"fresh": True}, {"more": True})
+        captions = [measured.caption("x", **one).partition(", CUDA")[0] for one in which]
+        assert captions == [f"X, driver {number}" for number in (1, 3, 4)]
         assert measured.runs("x") == [
             measured.MeasuringRun(1, 1, 1),
             measured.MeasuringRun(2, 5, 0),

@@ -23,9 +23,8 @@ from d2ltvm.layouts.arrays import rounded_up
 
 # Where a kernel's arguments begin in constant bank 0, by the beginning of the architecture's name.
 PARAMETERS = {"sm_7": 0x160, "sm_8": 0x160, "sm_9": 0x210}
-AddressPart = tuple[
-    str, bool, int
-]  # of an address: a register, whether it has 64 bits, and its factor
+# Of an address: a register, whether it has 64 bits, and its factor.
+AddressPart = tuple[str, bool, int]
 
 # An instruction takes about as long as its work on 5,000 lanes. What is done at most is a matter of
 # seconds: 200,000 instructions of a block.

@@ -165,7 +165,7 @@ def compiled(mod: Any, lowered: Lowered, arch: str, code: bytes | None = None) -
         names = ", ".join(launch.name for launch in lowered.launches)
         raise NotImplementedError(f"machine code of several kernels: {names}")
     code = code or cubin.compile_cubin(lowered.source, arch)
-    ours = cache.text_of(Path(__file__).parents[1], "analysis/*.py", "compiler/*.py")
+    ours = cache.hash_of_text(Path(__file__).parents[1], "analysis/*.py", "compiler/*.py")
     key = ("traffic", ours, cache.package_versions("numpy"))
     rows = cache.remember(
         lambda: json.dumps(_interpreted(mod, lowered, arch, code)).encode(),

@@ -163,7 +163,8 @@ def special_cases() -> list[Case]:
     >>> cases[0].title, cases[8].title
     ('layer, 256 images: 3 x 3, 256 to 512, 14 x 14', 'product: 2048 x 2048 x 2048, A Bᵀ')
 
-    They are the layer of the tutorials, ResNet-50's of 3 x 3, square products, and its of 1 x 1.
+    They are the layer of the tutorials, ResNet-50's layers of 3 x 3, square products, and
+    ResNet-50's layers of 1 x 1.
     """
 
     def layers(every: Iterable[LayerSizes]) -> list[Case]:

@@ -226,14 +226,14 @@ class _Walk:
 
 
 @functools.lru_cache(4)  # a kernel asks for the same loops again and again
-def _points(ranges: tuple[tuple[int, int], ...]) -> list[Numbers]:
+def _points(ranges: tuple[tuple[int, int], ...]) -> tuple[Numbers, ...]:
     """Values for some loops: all of them together, or the corners and random ones."""
     if any(count < 1 for _, count in ranges):
         raise _Unknown  # such a loop does nothing
     counts = [count for _, count in ranges]
     if math.prod(counts) <= MOST:
         grid = np.indices(counts).reshape(len(counts), -1)
-        return [first + numbers for (first, _), numbers in zip(ranges, grid, strict=True)]
+        return tuple(first + numbers for (first, _), numbers in zip(ranges, grid, strict=True))
     rng = np.random.default_rng(0)
     few = [rng.integers(first, first + count, MOST) for first, count in ranges]
     # In half of them each loop is at one of its ends, or next to it.
@@ -241,7 +241,7 @@ def _points(ranges: tuple[tuple[int, int], ...]) -> list[Numbers]:
         first + np.clip(rng.choice([0, 1, count - 2, count - 1], MOST), 0, count - 1)
         for first, count in ranges
     ]
-    return [np.concatenate([*pair]) for pair in zip(few, ends, strict=True)]
+    return tuple(np.concatenate([*pair]) for pair in zip(few, ends, strict=True))
 
 
 def _call(node: Any) -> str:

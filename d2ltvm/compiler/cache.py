@@ -94,7 +94,7 @@ def file_identity(path: Path) -> tuple[str, int, int]:
 
 
 @functools.cache
-def text_of(folder: Path, *patterns: str) -> str:
+def hash_of_text(folder: Path, *patterns: str) -> str:
     """A hash of the text of a folder's modules: what a result follows from beside its inputs."""
     paths = (path for pattern in patterns for path in sorted(folder.glob(pattern)))
     return hashlib.sha256("".join(path.read_text() for path in paths).encode()).hexdigest()

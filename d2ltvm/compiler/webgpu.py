@@ -109,7 +109,7 @@ def wgsl(sch: Any) -> Shader:
     key = (
         "wgsl",
         versions,
-        cache.text_of(Path(__file__).parent, "*.py"),
+        cache.hash_of_text(Path(__file__).parent, "*.py"),
         mod.script(show_meta=True),
     )
     return _read(cache.remember(lambda: _write(_compile(mod)), *key))

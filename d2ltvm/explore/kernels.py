@@ -96,7 +96,7 @@ def launch(shader: Shader) -> dict[str, Any]:
 def stored(name: str) -> str:
     """What `launches` tells, as JSON; from the cache where it can be."""
     versions = cache.package_versions("apache-tvm", "apache-tvm-ffi")
-    key = ("page kernel", name, cache.text_of(PACKAGE, *SOURCES), versions)
+    key = ("page kernel", name, cache.hash_of_text(PACKAGE, *SOURCES), versions)
     return cache.remember(lambda: _json(launches(name)).encode(), *key).decode()
 
 

@@ -11,9 +11,8 @@ from d2ltvm.figures import style
 
 Steps = Sequence[tuple[float, float, str, str]]  # start, end, kind, words: of draw_steps
 Arrow = tuple[str, float, str, float, str]  # from row, when, to row, when, words: of draw_steps
-TimelineRow = Sequence[
-    tuple[float, float, str]
-]  # start, end, what: a name of draw_timeline's `colours`
+# Start, end, what: a name of draw_timeline's `colours`.
+TimelineRow = Sequence[tuple[float, float, str]]
 
 
 class ChipLike(Protocol):

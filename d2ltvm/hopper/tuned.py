@@ -4,8 +4,6 @@ They are in the cache of `python -m d2ltvm cache`. A plan was the fastest of a G
 version of TVM, and the kernels of this package: with others it is not found.
 """
 
-import functools
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,8 +71,6 @@ def _key(conv: Conv, transposed: bool, device: Mapping[str, str]) -> tuple[objec
     )
 
 
-@functools.cache
 def _kernels() -> str:
     """A hash of all that kernels and plans are made by."""
-    text = cache.text_of(Path(__file__).parent, "*.py", fastest.FILE.name)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return cache.hash_of_text(Path(__file__).parent, "*.py", fastest.FILE.name)

@@ -49,7 +49,7 @@ def _exported(kernel: HopperKernel) -> bytes:
 
 def _key(kernel: HopperKernel) -> tuple[object, ...]:
     """What a library follows from: a kernel's sizes, the modules that write it, and the tools."""
-    text = cache.text_of(Path(__file__).parents[1], "*.py", *SOURCES)
+    text = cache.hash_of_text(Path(__file__).parents[1], "*.py", *SOURCES)
     versions = cache.package_versions("apache-tvm", "apache-tvm-ffi"), nvrtc.identity()
     return "library", repr(kernel), text, versions, devices.driver_version()
 

@@ -107,7 +107,8 @@ def _planned(bindings: Any) -> MemoryPlan:
 def _same(value: Any, name: str, tuples: dict[str, Any]) -> str | None:
     """The variable that a value is another name for; None where it is something new."""
     if isinstance(value, relax.TupleGetItem):
-        return str(tuples[str(value.tuple_value)][value.index])
+        whole = str(value.tuple_value)
+        return str(tuples[whole][value.index]) if whole in tuples else whole
     if isinstance(value, relax.Var):
         return str(value)
     return str(value.args[0]) if name == "relax.reshape" else None

@@ -221,7 +221,7 @@ def _key(module: Any, target: Any) -> tuple[object, ...]:
     options = str(target.export()), context.opt_level, str(context.config)
     tools = llvm.llvm_get_system_triple(), llvm.llvm_version_major()
     versions = cache.package_versions("apache-tvm", "apache-tvm-ffi")
-    text = cache.text_of(Path(__file__).parent, "model.py")
+    text = cache.hash_of_text(Path(__file__).parent, "model.py")
     return "network", tvm.ir.save_json(module), options, tools, versions, text
 
 

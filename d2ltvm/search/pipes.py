@@ -148,6 +148,10 @@ def computed(node: Any) -> tuple[int, int]:
     """Float instructions of an expression, and how many of them are special functions.
 
     Lanes of a vector count each, since a GPU's instructions have one.
+
+    >>> x, y = (tvm.tirx.Var(name, "float32") for name in "xy")
+    >>> computed(x * y + x), computed(tvm.tirx.exp(x - y))  # a multiply-add is one
+    ((1, 0), (1, 1))
     """
     kind, dtype = type(node).__name__, tvm.DataType(str(getattr(node.ty, "dtype", "int32")))
     lanes, floats = int(dtype.lanes), "float" in str(dtype)

@@ -91,7 +91,7 @@ class Block:
             if isinstance(many, int):  # as many for all that are active
                 self.run(node.body)
             else:
-                self._run_for(np.less(k * step, many), node.body)
+                self._run_where(np.less(k * step, many), node.body)
 
     def _alike(self, node: Code) -> Value:
         """An int where all active threads have the same value; else a value for each."""
@@ -112,11 +112,11 @@ class Block:
 
     def _run_IfThenElse(self, node: Code) -> None:
         met = np.asarray(self.value(node.condition), bool)
-        self._run_for(met, node.then_case)
+        self._run_where(met, node.then_case)
         if node.else_case is not None:
-            self._run_for(~met, node.else_case)
+            self._run_where(~met, node.else_case)
 
-    def _run_for(self, lanes: Value, node: Code) -> None:
+    def _run_where(self, lanes: Value, node: Code) -> None:
         """Execute a statement for some of the active threads, where there are any."""
         kept, self.active = self.active, self.active & lanes
         if self.active.any():
