@@ -108,11 +108,20 @@ runpy.run_module("d2ltvm", run_name="__main__", alter_sys=True)
 """
 
 
+def hears_ctrl_c():
+    """What a shell without job control starts in the background ignores SIGINT, children as well.
+
+    So it would be with these tests, if such a shell ran them.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_is_one_line_and_exit_code_130(tmp_path):
     """Pressed while a contender is timed, which says when."""
     made = command("bench", str(tmp_path / "started"))
     made["args"][1:3] = ["-c", TIMED]
-    running = subprocess.Popen(**made, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    made |= {"preexec_fn": hears_ctrl_c, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = subprocess.Popen(**made)
     end = time.monotonic() + 120
     while not (tmp_path / "started").exists() and time.monotonic() < end:
         assert running.poll() is None, running.stderr.read()

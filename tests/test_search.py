@@ -585,17 +585,23 @@ def test_the_command_searches_prints_and_says_what_is_wrong(tmp_path, capsys):
     assert "--trials is 0; expected 1 or more" in capsys.readouterr().err
 
 
+def searched(work):
+    """The candidates that are not by hand, of which there are enough; no key stands twice."""
+    found = measured.gathered(work)
+    hand = [one for one in found if one.origin == "by hand"]
+    assert {one.key for one in hand} == {f"by hand: {k}" for k in work.by_hand("cuda")}
+    rest = [one for one in found if one.origin != "by hand"]
+    assert len(rest) >= 500 and len({one.key for one in found}) == len(found)
+    return rest
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, size", [("matmul", 2048), ("conv", 64), ("matmul", 1536), ("conv", 128)]
 )
 def test_gathered_candidates_carry_their_predictions(name, size):
     work = workload(name, size)
-    found = measured.gathered(work)
-    hand = [one for one in found if one.origin == "by hand"]
-    assert {one.key for one in hand} == {f"by hand: {k}" for k in work.by_hand("cuda")}
-    rest = [one for one in found if one.origin != "by hand"]
-    assert len(rest) >= 500 and len({one.key for one in found}) == len(found)
+    rest = searched(work)
     for one in rest:
         assert one.predicted == pytest.approx(seconds(one.counted), rel=1e-3)
         assert one.second in (None, pytest.approx(judged.seconds(one.unrolled), rel=1e-5))
@@ -652,11 +658,7 @@ def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypa
 )
 def test_gathered_candidates_carry_the_third_judges_predictions(name, size):
     work = workload(name, size)
-    found = measured.gathered(work)
-    hand = [one for one in found if one.origin == "by hand"]
-    assert {one.key for one in hand} == {f"by hand: {k}" for k in work.by_hand("cuda")}
-    rest = [one for one in found if one.origin != "by hand"]
-    assert len(rest) >= 500 and len({one.key for one in found}) == len(found)
+    rest = searched(work)
     place = space(work, "cuda")
     for one in (rest[0], rest[-1]):
         sch = measured.remade(one, place)
