@@ -11,17 +11,17 @@ What the library has: bias with ReLU and float32 results by a call each, and a r
 in its place, with no bias and no ReLU.
 """
 
-import json
-import multiprocessing as mp
+import functools
 import sys
 import time
 from pathlib import Path
+
+from case_by_case import compile_first, keep_compiled, kernels_of, write_lines
 
 from d2ltvm.bench import epilogues, set_bench, sets
 from d2ltvm.bench.timing import time_together
 from d2ltvm.compiler.verify import WrongResultError
 from d2ltvm.hopper.any_layer import any_layer
-from d2ltvm.system.devices import describe_device
 
 # From the product with fewest rows to those with most work, kinds in turns.
 TITLES = (
@@ -80,29 +80,18 @@ def measured(
 
 
 def compiled(case):
-    """Have a case's kernels in the cache; one that cannot be compiled is told of."""
-    try:
-        for layer in layers(case).values():
-            for kernel in (layer.kernel(), *([layer.copy()] if layer.copies else [])):
-                set_bench.on_hopper(kernel)
-    except Exception as error:
-        print(case.title, repr(error)[-300:], flush=True)
+    """Have a case's kernels in the cache."""
+    keep_compiled(
+        case.title, lambda: (k for layer in layers(case).values() for k in kernels_of(layer))
+    )
 
 
 def main():
     folder, end = Path(sys.argv[1]), time.time() + float((sys.argv[2:] or [300])[0])
     clock = (sys.argv[3:] or ["graph"])[0]
-    with mp.get_context("spawn").Pool(15) as pool:
-        pool.map(compiled, cases(), chunksize=1)
-    print("compiled", flush=True)
+    compile_first(compiled, cases())
     path = folder / "epilogues_products.jsonl"
-    path.write_text(json.dumps({"device": describe_device()}, default=str) + "\n")
-    for case in cases():
-        if time.time() < end:
-            line = measured(case, clock)
-            print(line, flush=True)
-            with path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+    write_lines(path, cases(), functools.partial(measured, clock=clock), end)
 
 
 if __name__ == "__main__":

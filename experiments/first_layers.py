@@ -8,13 +8,14 @@ and of networks. On a Hopper with 16 cores it takes a minute. `least` is by byte
 is compiled by 15 processes at first; each result is compared with float64 at some pixels.
 """
 
+import functools
 import itertools
-import json
 import math
-import multiprocessing as mp
 import sys
 import time
 from pathlib import Path
+
+from case_by_case import compile_first, keep_compiled, kernels_of, write_lines
 
 from d2ltvm.bench import set_bench, sets
 from d2ltvm.bench.timing import time_together
@@ -23,7 +24,6 @@ from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import costs
 from d2ltvm.hopper.any_layer import Layer, ways
 from d2ltvm.hopper.rows import rows_plans, takes_rows
-from d2ltvm.system.devices import describe_device
 
 
 def cases():
@@ -79,13 +79,9 @@ def measured(case, many, setting=set_bench.HOPPER, timed=time_together):
 
 
 def compiled(given):
-    """Have a layer's kernels in the cache; one that cannot be compiled is told of."""
+    """Have a layer's kernels in the cache."""
     name, layer = given
-    try:
-        for kernel in (layer.kernel(), *([layer.copy()] if layer.copies else [])):
-            set_bench.on_hopper(kernel)
-    except Exception as error:
-        print(name, repr(error)[-300:], flush=True)
+    keep_compiled(name, lambda: kernels_of(layer))
 
 
 def main():
@@ -94,17 +90,9 @@ def main():
     named = [
         (f"{c.title}, {n}", layer) for c in cases() for n, layer in layers(c.conv, many).items()
     ]
-    with mp.get_context("spawn").Pool(15) as pool:
-        pool.map(compiled, named, chunksize=1)
-    print(len(named), "compiled", flush=True)
-    device = {"device": describe_device()}
-    (folder / "first_layers.jsonl").write_text(json.dumps(device, default=str) + "\n")
-    for case in cases():
-        if time.time() < end:
-            line = measured(case, many)
-            print(line, flush=True)
-            with (folder / "first_layers.jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
+    compile_first(compiled, named)
+    path = folder / "first_layers.jsonl"
+    write_lines(path, cases(), functools.partial(measured, many=many), end)
 
 
 if __name__ == "__main__":

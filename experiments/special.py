@@ -12,13 +12,12 @@ The record in the book joins two runs. In the earlier one, this timed each case 
 was cut off after three layers; these have both.
 """
 
-import json
-import multiprocessing as mp
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from case_by_case import compile_first, keep_compiled, write_lines
 
 from d2ltvm import hopper
 from d2ltvm.bench import set_bench
@@ -27,7 +26,6 @@ from d2ltvm.bench.timing import time_together
 from d2ltvm.compiler.verify import compare
 from d2ltvm.hopper.any_layer import ways
 from d2ltvm.hopper.planning import ConvPlan
-from d2ltvm.system.devices import describe_device
 
 
 def general(case):
@@ -77,27 +75,14 @@ def measured(case, setting=set_bench.HOPPER, timed=time_together):
 
 
 def compiled(case):
-    """Have both kernels of a case in the cache; one that cannot be compiled is told of."""
-    try:
-        for kernel in (special(case), general(case).kernel()):
-            set_bench.on_hopper(kernel)
-    except Exception as error:
-        print(case.title, repr(error)[-300:], flush=True)
+    """Have both kernels of a case in the cache."""
+    keep_compiled(case.title, lambda: (special(case), general(case).kernel()))
 
 
 def main():
     folder, end = Path(sys.argv[1]), time.time() + float((sys.argv[2:] or [300])[0])
-    with mp.get_context("spawn").Pool(15) as pool:
-        pool.map(compiled, special_cases(), chunksize=1)
-    print("compiled", flush=True)
-    path = folder / "special.jsonl"
-    path.write_text(json.dumps({"device": describe_device()}, default=str) + "\n")
-    for case in special_cases():
-        if time.time() < end:
-            line = measured(case)
-            print(line, flush=True)
-            with path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+    compile_first(compiled, special_cases())
+    write_lines(folder / "special.jsonl", special_cases(), measured, end)
 
 
 if __name__ == "__main__":

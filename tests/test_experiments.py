@@ -1,7 +1,9 @@
 """Experiments whose records are in the book, emulated, and what these records hold."""
 
 import importlib.util
+import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,42 @@ SPECIAL = [
 
 
 def experiment(name):
-    spec = importlib.util.spec_from_file_location(f"of_{name}", ROOT / f"experiments/{name}.py")
+    """One as a module. As a program it finds those beside it by itself."""
+    folder = ROOT / "experiments"
+    spec = importlib.util.spec_from_file_location(f"of_{name}", folder / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(folder))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(folder))
     return module
+
+
+def test_cases_are_written_as_they_come_until_the_time_is_over(tmp_path, monkeypatch, capsys):
+    by_case = experiment("case_by_case")
+    now = iter(range(10))
+    monkeypatch.setattr(by_case.time, "time", lambda: next(now))
+    monkeypatch.setattr(by_case, "describe_device", lambda: {"name": "a GPU"})
+    path = tmp_path / "x.jsonl"
+    by_case.write_lines(path, "abc", lambda case: {"title": case}, 2)
+    device, *lines = map(json.loads, path.read_text().splitlines())
+    assert device == {"device": {"name": "a GPU"}} and lines == [{"title": "a"}, {"title": "b"}]
+
+
+def test_a_kernel_that_cannot_be_compiled_is_told_of(monkeypatch, capsys):
+    by_case, seen = experiment("case_by_case"), []
+    monkeypatch.setattr(by_case.set_bench, "on_hopper", lambda kernel: seen.append(1 // kernel))
+    by_case.keep_compiled("one", lambda: iter([1, 0, 1]))
+    said = capsys.readouterr().out
+    assert seen == [1] and said.startswith("one ZeroDivisionError") and said.count("\n") == 1
+
+
+def test_first_layers_have_a_way_with_a_copy_beside_the_picks():
+    first = experiment("first_layers")
+    named = first.layers(next(iter(first.cases())).conv, 2)
+    assert set(named) >= {"rows", "copied"}
+    assert len(first.kernels_of(named["copied"])) == 2 and len(first.kernels_of(named["rows"])) == 1
 
 
 @pytest.fixture(scope="module")

@@ -82,12 +82,7 @@ def by_relax(
     result: Array = machine(given).numpy().astype("float32")
     plan = memory_plan(machine.module)
     last = program.sizes[program.result]
-    used = {
-        "images": images.nbytes,
-        "weights": sum(array.nbytes for array in program.constants.values()),
-        "results": plan.after + last,
-        "unshared": plan.before + last,
-    }
+    used = memory(program) | {"results": plan.after + last, "unshared": plan.before + last}
     return result, lambda: machine(given), used
 
 
