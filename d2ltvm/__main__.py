@@ -9,8 +9,12 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import TypeAlias
 
 STOPPED = 130  # what a shell says of a command that Ctrl-C ended: 128 and the signal's number
+# What `add_subparsers` returns. Python has no public name for it, and only type checkers see
+# that it is generic.
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 SEARCHED = ("matmul", "conv", "hwcn", "tensorcores", "depthwise", "softmax")  # its workloads
 
 
@@ -40,7 +44,20 @@ def parser() -> argparse.ArgumentParser:
         description="Helpers for a book about scheduling GPU kernels with Apache TVM.",
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    for add in (
+        _add_doctor,
+        _add_bench,
+        _add_record,
+        _add_fleet,
+        _add_run,
+        _add_search,
+        _add_cache,
+    ):
+        add(commands)
+    return top
 
+
+def _add_doctor(commands: Commands) -> None:
     doctor = commands.add_parser(
         "doctor",
         help="what this machine can do, and how to get the rest",
@@ -50,6 +67,8 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print the report as JSON")
     doctor.set_defaults(module="d2ltvm.system.doctor")
 
+
+def _add_bench(commands: Commands) -> None:
     bench = commands.add_parser(
         "bench",
         help="the scoreboard: each workload, the library, the book's best kernel",
@@ -59,6 +78,16 @@ def parser() -> argparse.ArgumentParser:
         "part of a set, is measured in a process of its own beside a server of this machine.",
     )
     bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    _add_set_options(bench)
+    bench.add_argument(
+        "--only", metavar="NAMES", help="of the scoreboard: these records, with commas between"
+    )
+    _add_fleet_option(bench)
+    bench.set_defaults(module="d2ltvm.bench.scoreboard")
+
+
+def _add_set_options(bench: argparse.ArgumentParser) -> None:
+    """What is measured of a set, and how."""
     bench.add_argument(
         "--set",
         choices=["layers", "products", "unseen", "epilogues"],
@@ -88,12 +117,9 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--part", metavar="K/N", help="of a set: every N-th case alone, beginning with the K-th"
     )
-    bench.add_argument(
-        "--only", metavar="NAMES", help="of the scoreboard: these records, with commas between"
-    )
-    _add_fleet(bench)
-    bench.set_defaults(module="d2ltvm.bench.scoreboard")
 
+
+def _add_record(commands: Commands) -> None:
     record = commands.add_parser(
         "record",
         help="on a GPU: measure the book's chapters again, and write their records",
@@ -121,9 +147,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="where to keep which chapters are done, while some are not (default: in _build)",
     )
-    _add_fleet(record)
+    _add_fleet_option(record)
     record.set_defaults(module="d2ltvm.bench.recording")
 
+
+def _add_fleet(commands: Commands) -> None:
     fleet = commands.add_parser(
         "fleet",
         help="servers that measure kernels: one a GPU, here or on another machine",
@@ -155,6 +183,8 @@ def parser() -> argparse.ArgumentParser:
     )
     fleet.set_defaults(module="d2ltvm.fleet.command")
 
+
+def _add_run(commands: Commands) -> None:
     run = commands.add_parser(
         "run",
         help="a whole network on images: its classes, and the time of each layer",
@@ -186,6 +216,9 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--json", action="store_true", help="print JSON instead of a table")
     run.set_defaults(module="d2ltvm.network.run")
+
+
+def _add_search(commands: Commands) -> None:
     search = commands.add_parser(
         "search",
         help="let the machine search for a schedule, on the processor or on a GPU",
@@ -201,6 +234,14 @@ def parser() -> argparse.ArgumentParser:
         help="rows and columns of matrices (default: 512), channels of the convolution (64), "
         "images of a batch (128; depthwise: 32), or columns of the softmax (4096)",
     )
+    _add_candidate_options(search)
+    search.add_argument("--to", metavar="FOLDER", help="where to keep what is measured")
+    _add_fleet_option(search)
+    search.set_defaults(module="d2ltvm.search.command")
+
+
+def _add_candidate_options(search: argparse.ArgumentParser) -> None:
+    """How candidates are proposed, chosen and measured."""
     search.add_argument(
         "--sketch",
         choices=["rules", "book", "both"],
@@ -224,10 +265,9 @@ def parser() -> argparse.ArgumentParser:
         help="who chooses among what is proposed (default: learned); 'analyser' is for a GPU, and "
         "where there is none it only predicts",
     )
-    search.add_argument("--to", metavar="FOLDER", help="where to keep what is measured")
-    _add_fleet(search)
-    search.set_defaults(module="d2ltvm.search.command")
 
+
+def _add_cache(commands: Commands) -> None:
     cache = commands.add_parser(
         "cache",
         help="compiled kernels that are kept on disk",
@@ -236,10 +276,9 @@ def parser() -> argparse.ArgumentParser:
     )
     cache.add_argument("--clear", action="store_true", help="remove them")
     cache.set_defaults(module="d2ltvm.compiler.cache")
-    return top
 
 
-def _add_fleet(command: argparse.ArgumentParser) -> None:
+def _add_fleet_option(command: argparse.ArgumentParser) -> None:
     """The option that says on which fleet something is measured."""
     command.add_argument(
         "--fleet",

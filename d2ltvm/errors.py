@@ -5,7 +5,7 @@ from typing import Any
 
 # Elements of a tensor whose shape is of Python's integers: TVM counts them in 32 bits, and wraps
 # around. `hopper.planning.extents` makes shapes that it counts in 64.
-MOST = 2**31 - 1
+INT32_MAX = 2**31 - 1
 
 
 def shown(value: Any, most: int = 60) -> str:
@@ -57,7 +57,7 @@ def in_32_bits(name: str, value: Any, least: int = 1) -> int:
     ValueError: n is 2147483648; expected an integer under 2**31
     """
     number = whole(name, value, least)
-    if number > MOST:
+    if number > INT32_MAX:
         raise ValueError(f"{name} is {shown(value)}; expected an integer under 2**31")
     return number
 

@@ -36,7 +36,7 @@ from d2ltvm.fleet import agreement, database, measuring
 from d2ltvm.search import space, workload
 
 SOON = 3.0  # seconds to compile a candidate
-MOST = 17  # copies of a candidate
+MOST_COPIES = 17  # copies of a candidate
 AROUND = 5.0  # seconds of a run beside those: until its first candidate is built, and a fleet's end
 
 
@@ -185,7 +185,7 @@ def copies_for(seconds, each, candidates, servers, up):
     if not servers:
         return 1
     left = seconds - len(servers) * up
-    return min(MOST, max(1, int(left / (each * candidates * sum(1 / s for s in servers)))))
+    return min(MOST_COPIES, max(1, int(left / (each * candidates * sum(1 / s for s in servers)))))
 
 
 def rates(found, work, kind, options, to):

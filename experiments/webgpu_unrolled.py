@@ -41,13 +41,13 @@ USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.
 
 def compiled(sch: Any, unrolled: bool) -> webgpu.Shader:
     """A schedule's shader, with its loops over registers unrolled or left as they are."""
-    kept = webgpu.UNROLL, webgpu.LONGEST
+    kept = webgpu.UNROLL, webgpu.LONGEST_SOURCE
     if not unrolled:
-        webgpu.UNROLL, webgpu.LONGEST = {}, 2**62
+        webgpu.UNROLL, webgpu.LONGEST_SOURCE = {}, 2**62
     try:
         return webgpu._compile(as_module(sch))
     finally:
-        webgpu.UNROLL, webgpu.LONGEST = kept
+        webgpu.UNROLL, webgpu.LONGEST_SOURCE = kept
 
 
 @dataclasses.dataclass

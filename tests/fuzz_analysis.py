@@ -376,7 +376,7 @@ def hopper_kernels(tally, draw):
         })  # fmt: skip
         n, m, l = (arguments[k] for k in "nml")
         good = whole(n) and whole(m) and whole(l) and m % 8 == l % 8 == 0
-        good = good and max(n, m, l) <= planning.MOST
+        good = good and max(n, m, l) <= planning.LARGEST_SIZE
         function, wanted = hopper.matmul_nt, [(n, l), (m, l), (n, m)]
     else:
         arguments = {**spoiled(draw, SHAPE), "sms": draw(st.sampled_from([4, 132]))}

@@ -75,8 +75,8 @@ def test_the_last_warp_is_counted_as_far_as_it_goes():
 def test_what_is_looked_at_together_does_not_matter(monkeypatch):
     kernels = (functools.partial(schedules.continuous_parallel, 257), nasty.KERNELS["stencil"])
     whole = [d2ltvm.traffic(make()) for make in kernels]
-    monkeypatch.setattr("d2ltvm.analysis.coalescing.AT_ONCE", 200)
-    monkeypatch.setattr("d2ltvm.analysis.index_exprs.MOST_ROWS", 7)
+    monkeypatch.setattr("d2ltvm.analysis.coalescing.MOST_ADDRESSES", 200)
+    monkeypatch.setattr("d2ltvm.analysis.index_exprs.MOST_COMBINATIONS", 7)
     assert [d2ltvm.traffic(make()) for make in kernels] == whole
 
 

@@ -230,7 +230,7 @@ def test_blockers_that_do_not_wait_are_an_error(gpu, monkeypatch):
     with pytest.raises(RuntimeError, match="ended before the launches; does another process"):
         occupied.with_free_sms({"add": lambda: None}, [4])
     gpu.start = False
-    monkeypatch.setattr(occupied, "LONGEST", 0)
+    monkeypatch.setattr(occupied, "LONGEST_WAIT", 0)
     with pytest.raises(RuntimeError, match="0 of 4 blockers started; does another process"):
         occupied.with_free_sms({"add": lambda: None}, [4])
     assert all(words.history for words in gpu.words if len(words.host) == 2)

@@ -72,7 +72,7 @@ def test_what_a_thread_keeps_can_be_in_registers(name):
         for variant in size["variants"]:
             source = variant["launch"]["source"]
             assert changing_indices(source) == []
-            assert len(source) <= webgpu.LONGEST
+            assert len(source) <= webgpu.LONGEST_SOURCE
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -224,7 +224,7 @@ def test_a_session_goes_on_while_candidates_are_right(servers, tmp_path, request
     with pytest.raises(verify.WrongResultError):
         serve(servers, tmp_path, kernel(lambda a, b, _: a - b))
     assert serve(servers, tmp_path, good())[1] and len(requests) == 3
-    monkeypatch.setattr(session, "KEPT", 0)  # its time is over: others get their turn
+    monkeypatch.setattr(session, "TIME_SLICE", 0)  # its time is over: others get their turn
     assert serve(servers, tmp_path, good())[1] and len(requests) == 4
     jobs.let_go()
     until(lambda: busy(servers) is None)
@@ -741,7 +741,7 @@ def test_a_server_that_keeps_ending_is_started_later_each_time(monkeypatch):
             child.born = time.monotonic()
             child.ended()
             waits.append(child.not_before - time.monotonic())
-        assert waits[0] < 0.03 < 0.2 < waits[5] and 4 < waits[-1] <= keeper.LATEST
+        assert waits[0] < 0.03 < 0.2 < waits[5] and 4 < waits[-1] <= keeper.LONGEST_DELAY
         child.born = time.monotonic() - 2 * keeper.SHORT
         child.ended()
         assert child.not_before - time.monotonic() < 0.03
@@ -814,7 +814,7 @@ def test_builders_are_few_until_a_server_waits(monkeypatch):
     address = fleet.Address("127.0.0.1", 1, "a key")
     run = measuring._Run(address, None, None, None, None, None, None)
     servers, building = [Idle(), Idle("a job")], [Idle() for _ in range(20)]
-    few = run.may_build = measuring.FEW * len(servers)
+    few = run.may_build = measuring.BUILDERS_PER_SERVER * len(servers)
     run.fed = now[0]
 
     def may_build(patience):
@@ -856,7 +856,7 @@ def test_quick_candidates_need_few_processes(servers, to, monkeypatch):
     found = measure({f"{k}": good(k) for k in range(12)}, servers, to, builders=12)
     assert set(statuses(found).values()) == {"ok"}
     # And one that speaks with each server.
-    assert len(started) == (measuring.FEW + 1) * len(servers.servers()) < 12 + 1
+    assert len(started) == (measuring.BUILDERS_PER_SERVER + 1) * len(servers.servers()) < 12 + 1
 
 
 @pytest.mark.slow

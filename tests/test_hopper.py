@@ -233,7 +233,7 @@ def test_machine_code(kernel):
     built = d2ltvm.build(kernel(), "sm_90a")
     (resources,) = d2ltvm.resources(built.cubin()).values()
     assert resources.local == 0 and resources.registers <= 168  # of 65,536 for 384 threads
-    assert built.launches[0].shared <= planning.SHARED
+    assert built.launches[0].shared <= planning.SHARED_PER_BLOCK
     names = [opcode.partition(".")[0] for opcode in innermost(built.sass())]
     assert names.count("HGMMA") >= 4 and "R2UR" not in names and "STL" not in names
 

@@ -149,5 +149,5 @@ def test_errors(call, message):
 def test_shared_memory_suffices(columns, parts):
     sizes, options = (256, 512, 256, 14, 3, 1, 1), {"columns": columns, "parts": parts}
     kernel = d2ltvm.build(conv_float32(*sizes, **options), "sm_90a")
-    assert kernel.launches[0].shared <= planning.SHARED
+    assert kernel.launches[0].shared <= planning.SHARED_PER_BLOCK
     assert float32.plan_float32(sizes, **options).stages == {64: 4, 128: min(3, parts + 1)}[columns]

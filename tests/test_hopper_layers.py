@@ -13,7 +13,7 @@ from d2ltvm.bench.hopper_layers import (
     bench_beside_schedules,
     bench_float32,
     bench_layers,
-    bench_products,
+    bench_matmul_nt,
 )
 from d2ltvm.compiler.lowering import as_module, parameters
 
@@ -151,7 +151,7 @@ def test_schedules_take_turns_with_kernels(monkeypatch, clock, setting):
         lambda setting: bench_layers([LAYER], setting=setting),
         lambda setting: bench_beside_schedules({}, None, LAYER, setting=setting),
         lambda setting: bench_float32(LAYER, setting=setting),
-        lambda setting: bench_products([64], setting=setting),
+        lambda setting: bench_matmul_nt([64], setting=setting),
     ],
     ids=["layers", "beside schedules", "float32", "products"],
 )
@@ -177,7 +177,7 @@ def test_errors_of_float32(setting):
 
 
 def test_products_are_rates(setting):
-    result = bench_products([64, 128], setting=setting)
+    result = bench_matmul_nt([64, 128], setting=setting)
     assert list(result.series) == ["cuBLAS", "TVM"] and result.unit == "TFLOPS"
     work = 2 * np.array([64, 128]) ** 3 / 1e12
     assert result["cuBLAS"] == pytest.approx(work / 0.003, rel=1e-5)
@@ -198,7 +198,7 @@ def test_batches_are_those_of_the_tutorials_layer(monkeypatch):
 
 @pytest.mark.skipif(d2ltvm.system.has_hopper(), reason="a Hopper is there")
 def test_without_a_hopper_nothing_is_measured():
-    for bench in (lambda: bench_layers([LAYER]), lambda: bench_products([64])):
+    for bench in (lambda: bench_layers([LAYER]), lambda: bench_matmul_nt([64])):
         with pytest.raises(d2ltvm.MissingError):
             bench()
 
@@ -207,7 +207,7 @@ def test_without_a_hopper_nothing_is_measured():
 def test_on_a_hopper():
     pytest.importorskip("torch")
     layers = bench_layers([LAYER, hopper_layers.LAYER], clock=hopper_layers.BOTH)
-    products = bench_products([1024])
+    products = bench_matmul_nt([1024])
     float32 = bench_float32(LAYER)
     for ours, library in (
         (layers["TVM"], layers["cuDNN"]),

@@ -64,7 +64,7 @@ def test_a_missing_library_is_none_and_not_here(no_gpu):
 
 def test_races_measure_by_both_clocks(monkeypatch):
     asked = []
-    for bench in ("bench_layers", "bench_batches", "bench_products", "bench_float32"):
+    for bench in ("bench_layers", "bench_batches", "bench_matmul_nt", "bench_float32"):
         monkeypatch.setattr(
             scoreboard.hopper_layers, bench, lambda *args, clock: asked.append(clock)
         )

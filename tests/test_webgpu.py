@@ -95,7 +95,7 @@ def test_a_source_that_is_too_long_has_fewer_steps_unrolled_and_says_so(monkeypa
     mod = webgpu.as_module(schedules.matmul_vthread(128, 128, 64))
     lengths, said = [], []
     for longest in (2**20, 2**16, 2**15, 1):
-        monkeypatch.setattr(webgpu, "LONGEST", longest)
+        monkeypatch.setattr(webgpu, "LONGEST_SOURCE", longest)
         shader = webgpu._compile(mod)
         lengths.append(len(shader.source))
         said.append(shader.adapted)

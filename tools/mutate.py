@@ -240,7 +240,7 @@ EDITS: dict[tuple[str, str], list[tuple[str, str]]] = {
     ("hopper/planning.py", "test_hopper.py"): [
         ("math.ceil(p / (s * size))", "math.floor(p / (s * size))"),
         ("return max(d for d in range(1, min(down, most) + 1) if down % d == 0)", "return min(down, most)"),
-        ("most = (SHARED - 1024 - result) // slot", "most = SHARED // slot"),
+        ("most = (SHARED_PER_BLOCK - 1024 - result) // slot", "most = SHARED_PER_BLOCK // slot"),
     ],
     ("hopper/ring.py", "test_ring.py"): [
         ("                    ring.full.wait(slot.stage, slot.phase)\n", ""),

@@ -18,9 +18,10 @@ LINE = 128  # bytes of a line of the L1 cache. Source: as for the sector
 SECTOR = 32  # bytes. Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"
 BANKS = 32  # of 4 bytes. Source: CUDA C++ Programming Guide, "Shared Memory" of 5.x and newer
 WORD = 4
-MOST = 16  # bytes that a lane asks for in one instruction. Source: CUDA C++ Programming Guide,
+# Bytes that a lane asks for in one instruction, at most. Source: CUDA C++ Programming Guide,
 # "Device Memory Accesses"
-AT_ONCE = 2**22  # addresses looked at together, which bounds the memory
+LARGEST_ACCESS = 16
+MOST_ADDRESSES = 2**22  # addresses looked at together, which bounds the memory
 MOST_BLOCKS = 2**24  # looked at together; likewise
 
 Array = npt.NDArray[Any]
@@ -69,7 +70,7 @@ class Launched:
         values, counts, index, guards, met = self._patterns(site.index, site.guards, _unit(site))
         blocks = {name for name in self.extents if name.startswith("blockIdx.")}
         often = math.prod(self.extents[name][1] for name in (blocks | set(rounds)) - met)
-        step = max(1, AT_ONCE // len(self.valid))
+        step = max(1, MOST_ADDRESSES // len(self.valid))
         for k in range(0, len(values), step):
             point: Point = {j: column[:, None] for j, column in enumerate(values[k : k + step].T)}
             point.update(self._inner)
@@ -93,7 +94,7 @@ class Launched:
         """
         extents = [self.walk.extents[loop] for loop in site.loops]
         rounds = math.prod(count for _, count in extents)
-        if rounds * len(self.valid) > AT_ONCE:
+        if rounds * len(self.valid) > MOST_ADDRESSES:
             raise NotImplementedError(f"a block reaches {site.tensor} in {rounds} rounds")
         numbers = np.indices([count for _, count in extents]).reshape(len(extents), rounds)
         point: Point = {

@@ -20,7 +20,7 @@ from d2ltvm.errors import MissingError
 from d2ltvm.system import devices
 
 # What a memory-bound kernel is judged by, and Nsight Compute's names for it.
-MEMORY = {
+MEMORY_METRICS = {
     "load requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "load sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
     "store requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
@@ -33,7 +33,7 @@ MEMORY = {
 
 
 def hardware_counters(
-    sch: Any, inputs: Sequence[npt.NDArray[Any]], metrics: Mapping[str, str] = MEMORY
+    sch: Any, inputs: Sequence[npt.NDArray[Any]], metrics: Mapping[str, str] = MEMORY_METRICS
 ) -> dict[str, float]:
     """Run a schedule's kernel once on the GPU and read hardware counters.
 

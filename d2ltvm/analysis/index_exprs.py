@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Extents = Mapping[str, tuple[int, int]]  # first value and number of values, by name
-MOST_ROWS = 2**20  # combinations of blocks and rounds looked at together, which bounds the memory
+MOST_COMBINATIONS = 2**20  # of blocks and rounds, looked at together, which bounds the memory
 MOST_ROUNDS = 2**27  # combinations of variables that an index divides: beyond it takes minutes
 
 
@@ -327,7 +327,7 @@ def combinations(shifts: Sequence[Shift], extents: Extents) -> tuple[Array, Arra
     values, counts = np.zeros((1, len(shifts)), np.int64), np.ones(1, np.int64)
     for group in _groups(shifts):
         added = _contributions(group, shifts, extents)
-        many = max(1, MOST_ROWS // len(added[0]))
+        many = max(1, MOST_COMBINATIONS // len(added[0]))
         parts = []
         for k in range(0, len(values), many):
             rows = _reduced(values[k : k + many, None] + added[0], shifts)
@@ -362,8 +362,8 @@ def _contributions(
         shown = ", ".join(f"{n.partition('#')[0]}: {k}" for n, k in zip(names, sizes, strict=True))
         raise NotImplementedError(f"too many combinations of what an index divides ({shown})")
     parts = []
-    for start in range(0, many, MOST_ROWS):
-        numbers = np.unravel_index(np.arange(start, min(start + MOST_ROWS, many)), sizes)
+    for start in range(0, many, MOST_COMBINATIONS):
+        numbers = np.unravel_index(np.arange(start, min(start + MOST_COMBINATIONS, many)), sizes)
         point = {n: k + low for n, k, low in zip(names, numbers, first, strict=True)}
         rows = np.zeros((len(numbers[0]), len(shifts)), np.int64)
         for k, shift in enumerate(shifts):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from d2ltvm import layouts
-from d2ltvm.analysis.coalescing import MOST, WARP, WORD, Array, sectors, wavefronts
+from d2ltvm.analysis.coalescing import LARGEST_ACCESS, WARP, WORD, Array, sectors, wavefronts
 from d2ltvm.analysis.requests import Request
 from d2ltvm.errors import shown
 
@@ -114,8 +114,10 @@ def wider(request: Request, width: int) -> Request:
     """
     first = np.array([request.first.get(lane, 0) for lane in range(WARP)])[None]
     active = np.isin(np.arange(WARP), list(request.first))[None]
-    if width > MOST or (first[active] % width).any():
-        raise ValueError(f"width is {width}; expected up to {MOST}, at multiples of itself")
+    if width > LARGEST_ACCESS or (first[active] % width).any():
+        raise ValueError(
+            f"width is {width}; expected up to {LARGEST_ACCESS}, at multiples of itself"
+        )
     if request.scope == "global":
         cost = sectors(first, active, width)
     else:
@@ -199,8 +201,8 @@ def row_places(row: int, order: str = "none") -> Array:
 
 def _request(tensor: str, scope: str, first: Array, width: int) -> Request:
     """A read of lanes 0, 1, 2 and so on, with its cost."""
-    if width > MOST:
-        raise ValueError(f"a lane reads {width} bytes at once; expected up to {MOST}")
+    if width > LARGEST_ACCESS:
+        raise ValueError(f"a lane reads {width} bytes at once; expected up to {LARGEST_ACCESS}")
     if (first % width).any():
         raise ValueError(f"a read of {width} bytes is not aligned; expected multiples of {width}")
     lanes = np.resize(first, (1, WARP))

@@ -110,12 +110,12 @@ def instructions(request: Request) -> list[Request]:
     Returns:
         A `Request` for each instruction, with its own cost; the request itself where it is one.
     """
-    if request.width <= coalescing.MOST:
+    if request.width <= coalescing.LARGEST_ACCESS:
         return [request]
     active = np.isin(np.arange(coalescing.WARP), list(request.first))[None]
     parts = []
-    for start in range(0, request.width, coalescing.MOST):
-        width = min(coalescing.MOST, request.width - start)
+    for start in range(0, request.width, coalescing.LARGEST_ACCESS):
+        width = min(coalescing.LARGEST_ACCESS, request.width - start)
         first = {lane: byte + start for lane, byte in request.first.items()}
         every = np.array([[first.get(lane, 0) for lane in range(coalescing.WARP)]])
         cost = _costs(every, active, width, request.scope, request.kind)

@@ -329,7 +329,7 @@ def _errors(got: Array, want: Array) -> list[float]:
     return [float(np.sqrt(np.mean(error**2))), float(error.max())]
 
 
-def bench_products(
+def bench_matmul_nt(
     sizes: Iterable[int], clock: ClockNames = "burst", setting: Setting = HOPPER
 ) -> Measurement:
     """Time products of n x n matrices of float16 beside cuBLAS', in turns; TFLOPS."""

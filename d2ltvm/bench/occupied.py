@@ -43,7 +43,7 @@ extern "C" __global__ void note_multiprocessor(unsigned long long ns, volatile i
 }
 """
 ROUNDS, LAUNCHES = 7, 5
-LONGEST, PROBE = 1_000_000_000, 2000  # ns: how long a blocker waits at most, and a probe
+LONGEST_WAIT, PROBE = 1_000_000_000, 2000  # ns: how long a blocker waits at most, and a probe
 TRIES, PAUSE = 10, 0.5  # of a launch at most, and the seconds between two of them
 
 
@@ -141,8 +141,8 @@ def _taken(count: int) -> Iterator[None]:
         return
     room = chips.here().shared_block_kib * 1024
     with _stream() as waiting, _stream() as copying, _words(2) as state:
-        _launch("wait_here", count, room, waiting, LONGEST, state.address)
-        end = time.monotonic() + LONGEST / 2e9
+        _launch("wait_here", count, room, waiting, LONGEST_WAIT, state.address)
+        end = time.monotonic() + LONGEST_WAIT / 2e9
         try:
             while (started := int(state.read(copying)[0])) < count:
                 if time.monotonic() > end:

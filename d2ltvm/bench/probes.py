@@ -25,8 +25,8 @@ from d2ltvm.schedules.multiply_add import fma_kernel
 from d2ltvm.system import chips
 
 Array = npt.NDArray[Any]
-LINE = 32  # elements of 4 bytes in the 128 bytes that caches keep together
-SECTOR = 8  # elements in a sector of 32 bytes
+LINE_ELEMENTS = 32  # of 4 bytes, in the 128 bytes that caches keep together
+SECTOR_ELEMENTS = 8  # in a sector of 32 bytes
 
 
 def digits(value: float, count: int = 5) -> float:
@@ -160,7 +160,7 @@ def corner(steps: int = 64) -> Measurement:
 # Chains through memory.
 
 
-def chain_of(n: int, line: int = LINE, sectors: int = 1, first: int = 0) -> Array:
+def chain_of(n: int, line: int = LINE_ELEMENTS, sectors: int = 1, first: int = 0) -> Array:
     """An array in which following the indices visits one element in each `line`, in random order.
 
     >>> a = chain_of(128)
@@ -184,20 +184,20 @@ def chain_of(n: int, line: int = LINE, sectors: int = 1, first: int = 0) -> Arra
         ValueError: `n` is no multiple of `line`, or `line` has fewer than so many sectors.
     """
     n, line, sectors = whole("n", n), whole("line", line), whole("sectors", sectors)
-    if n % line or SECTOR * sectors > line:
+    if n % line or SECTOR_ELEMENTS * sectors > line:
         raise ValueError(
             f"n, line, sectors are {n}, {line}, {sectors}; expected n a multiple of line, and line "
-            f"at least {SECTOR * sectors}"
+            f"at least {SECTOR_ELEMENTS * sectors}"
         )
     order = np.random.default_rng(0).permutation(n // line)
     a = np.zeros(n, "int32")
     for sector in range(sectors):
-        at = order * line + SECTOR * sector
+        at = order * line + SECTOR_ELEMENTS * sector
         a[at] = np.roll(at, -1) + first
     return a
 
 
-def places(n: int, count: int, line: int = LINE, sectors: int = 1) -> Array:
+def places(n: int, count: int, line: int = LINE_ELEMENTS, sectors: int = 1) -> Array:
     """Where `count` threads begin on a chain of `n` elements, spread over it.
 
     With several sectors, as many neighbouring threads begin in the same line, each in its own.
@@ -209,7 +209,7 @@ def places(n: int, count: int, line: int = LINE, sectors: int = 1) -> Array:
     """
     thread = np.arange(count)
     apart = n // line // -(-count // sectors)  # lines
-    return (thread // sectors * apart * line + thread % sectors * SECTOR).astype("int32")
+    return (thread // sectors * apart * line + thread % sectors * SECTOR_ELEMENTS).astype("int32")
 
 
 def chase_time(kernel: Any, chain: Any, starts: Array, warm: int = 1, rounds: int = 7) -> Timing:
@@ -235,7 +235,9 @@ def chase_time(kernel: Any, chain: Any, starts: Array, warm: int = 1, rounds: in
         return Timing.of([timing.elapsed(both, stream) / 2 for _ in range(rounds)])
 
 
-def chains_of(sizes: Sequence[int], line: int = LINE, sectors: int = 1) -> tuple[Any, list[int]]:
+def chains_of(
+    sizes: Sequence[int], line: int = LINE_ELEMENTS, sectors: int = 1
+) -> tuple[Any, list[int]]:
     """Chains of several sizes one behind the other, on the GPU, and where each of them begins."""
     firsts = np.cumsum([0, *sizes])[:-1].tolist()
     each = [chain_of(n, line, sectors, first) for n, first in zip(sizes, firsts, strict=True)]
@@ -243,7 +245,7 @@ def chains_of(sizes: Sequence[int], line: int = LINE, sectors: int = 1) -> tuple
 
 
 def latencies(
-    sizes: Iterable[int], lines: Sequence[int] = (LINE, 512), steps: int = 2**14
+    sizes: Iterable[int], lines: Sequence[int] = (LINE_ELEMENTS, 512), steps: int = 2**14
 ) -> Measurement:
     """ns of a load that one thread waits for, by the size of the array that its chain visits.
 
@@ -255,7 +257,7 @@ def latencies(
     counts = as_sizes(sizes)
     times: list[dict[str, Timing]] = [{} for _ in counts]
     for line in lines:
-        legend = "one load" if line == LINE else f"one load in each {4 * line} bytes"
+        legend = "one load" if line == LINE_ELEMENTS else f"one load in each {4 * line} bytes"
         chain, firsts = chains_of(counts, line)
         kernel = build(chase(int(chain.shape[0]), steps), "cuda")
         for found, n, first in zip(times, counts, firsts, strict=True):
@@ -303,7 +305,7 @@ def single_loads(sizes: Iterable[int], count: int = 1024, steps: int = 2**14) ->
         place = tvm.runtime.tensor(np.array([first], "int32"), device=tvm.cuda(0))
         end = tvm.runtime.tensor(np.array([first], "int32"), device=tvm.cuda(0))
         clocks = tvm.runtime.tensor(np.zeros(steps + 1, "uint64"), device=tvm.cuda(0))
-        for _ in range(min(n // LINE, 2**20) // steps + 2):
+        for _ in range(min(n // LINE_ELEMENTS, 2**20) // steps + 2):
             warm(chain, place, end)
             place, end = end, place
         kernel(chain, place, clocks, end)
@@ -332,7 +334,7 @@ def lanes(
     for n, first in zip(arrays, firsts, strict=True):
         for found, count in zip(times, counts, strict=True):
             starts = first + places(n, count)[np.arange(32) % count]
-            warm = min(n // LINE // count, 2**20) // (2 * steps) + 1
+            warm = min(n // LINE_ELEMENTS // count, 2**20) // (2 * steps) + 1
             found[f"{4 * n // 2**10} KiB"] = chase_time(kernel, chain, starts.astype("int32"), warm)
     result = as_measurement("lines in a request", list(counts), times, "stream")
     for values in (*result.series.values(), *(p for s in result.spread.values() for p in s)):

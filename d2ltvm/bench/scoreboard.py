@@ -94,7 +94,7 @@ def races() -> list[Race]:
         race("hopper/batches", "the same, batch {}", hopper_layers.bench_batches),
         resnet("hopper/resnet_3x3", "3 x 3, {}", hopper_layers.RESNET_3X3),
         resnet("hopper/resnet_1x1", "1 x 1, {}", hopper_layers.RESNET_1X1),
-        race("hopper/products", "float16 product, n = {}", hopper_layers.bench_products,
+        race("hopper/products", "float16 product, n = {}", hopper_layers.bench_matmul_nt,
              [2048, 4096, 8192], library="cuBLAS"),
         race("hopper/float32", "float32 conv {}", hopper_layers.bench_float32),
     ]  # fmt: skip

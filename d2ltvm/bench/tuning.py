@@ -12,13 +12,13 @@ from d2ltvm.hopper.any_plan import Plan
 from d2ltvm.hopper.fastest import fastest_known
 from d2ltvm.system.chips import sm_count
 
-MANY = 4  # plans of each way that are measured
+PLANS_PER_WAY = 4  # plans of each way that are measured
 
 
 def tune(
     conv: Conv,
     transposed: bool = True,
-    many: int = MANY,
+    many: int = PLANS_PER_WAY,
     setting: CaseSetting = HOPPER,
     choose: Callable[..., list[Plan]] = planner.best,
 ) -> Layer:

@@ -10,7 +10,7 @@ import tvm
 
 Numbers = Any  # an int, or a NumPy array of them: one for each point that is tried
 
-MOST = 2**16  # points that are tried: all of them, or, of more, the corners and some others
+MOST_POINTS = 2**16  # points that are tried: all of them, or, of more, the corners and some others
 TRUNCATED: dict[str, Callable[[Numbers, Numbers], Numbers]] = {
     "Div": lambda a, b: np.trunc(np.true_divide(a, b)).astype("int64"),
     "Mod": np.fmod,
@@ -231,14 +231,14 @@ def _points(ranges: tuple[tuple[int, int], ...]) -> tuple[Numbers, ...]:
     if any(count < 1 for _, count in ranges):
         raise _Unknown  # such a loop does nothing
     counts = [count for _, count in ranges]
-    if math.prod(counts) <= MOST:
+    if math.prod(counts) <= MOST_POINTS:
         grid = np.indices(counts).reshape(len(counts), -1)
         return tuple(first + numbers for (first, _), numbers in zip(ranges, grid, strict=True))
     rng = np.random.default_rng(0)
-    few = [rng.integers(first, first + count, MOST) for first, count in ranges]
+    few = [rng.integers(first, first + count, MOST_POINTS) for first, count in ranges]
     # In half of them each loop is at one of its ends, or next to it.
     ends = [
-        first + np.clip(rng.choice([0, 1, count - 2, count - 1], MOST), 0, count - 1)
+        first + np.clip(rng.choice([0, 1, count - 2, count - 1], MOST_POINTS), 0, count - 1)
         for first, count in ranges
     ]
     return tuple(np.concatenate([*pair]) for pair in zip(few, ends, strict=True))

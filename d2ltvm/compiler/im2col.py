@@ -19,7 +19,7 @@ from d2ltvm.layouts import Walk
 
 ENCODE = "d2ltvm.encode_im2col"  # the function of the host code, by TVM's registry
 FLOAT16 = 6  # CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-SWIZZLES = {16: 0, 32: 1, 64: 2, 128: 3}  # by bytes of a pixel's channels; 0 is none
+SWIZZLE_OF_BYTES = {16: 0, 32: 1, 64: 2, 128: 3}  # by bytes of a pixel's channels; 0 is none
 L2_PROMOTION = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 
 
@@ -45,7 +45,7 @@ def encode(tensor_map: Any, data: Any, *arguments: int) -> None:
         walk.pixels,
         (ctypes.c_uint32 * 4)(1, *walk.steps[::-1], 1),
         0,
-        SWIZZLES[2 * walk.channels],
+        SWIZZLE_OF_BYTES[2 * walk.channels],
         L2_PROMOTION,
         0,
     )

@@ -15,7 +15,7 @@ FUNCTION = re.compile(
 ASM = re.compile(r"asm volatile\((.*)\);", re.S)
 OPERAND = re.compile(r'"[+=]?\w"\((\w+)\)')
 PREDICATE = re.compile(r"\{ \.reg \.pred (\w+); setp\.ne\.b32 \1, (%\d+), 0; (.*?);? \}$")
-AGAIN = re.compile(r"LAB_WAIT:\n(.*?);\n@(\w+) +bra\.uni DONE;")  # TVM's loop of try_wait
+TRY_WAIT_LOOP = re.compile(r"LAB_WAIT:\n(.*?);\n@(\w+) +bra\.uni DONE;")  # TVM's loop of try_wait
 ADDRESS = re.compile(r"&\(*\(\((\w+)\*\)(\w+)\)\[(\d+)\]\)*")
 BYTES = {"uint64_t": 8, "float": 4, "half": 2, "int": 4, "uint": 4, "double": 8}
 
@@ -57,7 +57,7 @@ def _instruction(assembler: str, values: dict[str, str]) -> str:
     """An instruction of PTX with its operands; of the loop around `try_wait`, what it waits for."""
     text, _, operands = assembler.partition(" :")
     text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', text)).replace("\\n", "\n")
-    again = AGAIN.search(text)
+    again = TRY_WAIT_LOOP.search(text)
     if again:
         text = again[1].rpartition(",")[0]  # without how long it may sleep
     elif predicate := PREDICATE.match(text):

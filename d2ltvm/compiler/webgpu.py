@@ -40,7 +40,7 @@ DTYPES = ("float32", "int32", "uint32")
 # Loops that index an array of a thread are unrolled, up to this many steps; of others none by
 # itself: a depth of -1 is never reached.
 UNROLL = {"unroll_local_access": True, "auto_max_extent": 64, "auto_max_depth": -1}
-LONGEST = 2**16  # bytes of a source
+LONGEST_SOURCE = 2**16  # bytes of a source
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _lowered(main: Any) -> tuple[Lowered, list[str]]:
     config = {"tirx.UnrollLoop": UNROLL}
     while True:
         lowered = lower(tvm.IRModule({"main": _at_most(main, steps)}), _target(), config)
-        if len(lowered.source) <= LONGEST or steps == 1:
+        if len(lowered.source) <= LONGEST_SOURCE or steps == 1:
             break
         steps //= 2
     if steps == most:

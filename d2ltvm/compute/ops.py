@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, te
 
-from d2ltvm.errors import MOST, is_integer, shown, whole
+from d2ltvm.errors import INT32_MAX, is_integer, shown, whole
 
 Shape = tuple[int, ...]
 
@@ -223,7 +223,7 @@ def several(value: Any) -> bool:
 
 def countable(name: str, shape: Shape) -> Shape:
     """A shape as it is, or a ValueError where TVM cannot count its elements."""
-    if (elements := math.prod(shape)) > MOST:
+    if (elements := math.prod(shape)) > INT32_MAX:
         raise ValueError(f"{name} of shape {shape} has {elements:,} elements; expected under 2**31")
     return shape
 

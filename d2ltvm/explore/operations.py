@@ -178,8 +178,8 @@ def batch_norm_magnitudes(tensors: Sequence[Any], eps: float = 1e-5) -> Sequence
     return *tensors[:-1], te.compute(Y.shape, element, name="Y")
 
 
-ROWS = "{rows:,} rows of {cols:,}"
-IMAGE = "{c:,} channels, {n} × {n}"
+ROWS_LABEL = "{rows:,} rows of {cols:,}"
+IMAGE_LABEL = "{c:,} channels, {n} × {n}"
 VARIANCES = ("Var",)
 # A difference or a sum with eps, a root of 9 (WGSL has it as 1 / inverseSqrt), a division of 5, two
 # products and two sums: at most so many for any element of a batch norm, in whichever order.
@@ -231,11 +231,11 @@ OPERATIONS = {
     "pooling": Operation(
         pooling, "{batch} images, {c} channels, {n} × {n}", "GB/s", lambda **shape: 0
     ),
-    "row sum": Operation(row_sums, ROWS, "GB/s", lambda rows, cols: rows * cols),
+    "row sum": Operation(row_sums, ROWS_LABEL, "GB/s", lambda rows, cols: rows * cols),
     # A difference, two products, a power and a sum for each element.
     "softmax": Operation(
         softmax_rows,
-        ROWS,
+        ROWS_LABEL,
         "GB/s",
         lambda rows, cols: 5 * rows * cols,
         # Of numbers from -1 to 1, a power is off by at most 24 roundings: 18 are exp2's own, which
@@ -247,7 +247,7 @@ OPERATIONS = {
     ),
     "layer norm": Operation(
         layer_norm_rows,
-        ROWS,
+        ROWS_LABEL,
         "GB/s",
         # A sum for the mean; a difference, a product and a sum for the variance; and a difference,
         # two products and a sum for the result.
@@ -261,14 +261,14 @@ OPERATIONS = {
     ),
     "depthwise, channels first": Operation(
         depthwise_image,
-        IMAGE,
+        IMAGE_LABEL,
         "GB/s",
         lambda c, n, k, p, s: 2 * k * k * c * conv_out_size(n, k, p, s) ** 2,
     ),
-    "pooling, channels first": Operation(pooled_image, IMAGE, "GB/s", lambda **shape: 0),
+    "pooling, channels first": Operation(pooled_image, IMAGE_LABEL, "GB/s", lambda **shape: 0),
     "batch norm, channels first": Operation(
         lambda c, n: batch_norm(c, n),
-        IMAGE,
+        IMAGE_LABEL,
         "GB/s",
         lambda c, n: 4 * c * n * n,
         terms=lambda **_: NORMED,

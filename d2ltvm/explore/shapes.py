@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from d2ltvm.compute.ops import as_shape
 from d2ltvm.explore.widget import Explorer
 
-LONGEST = (3, 4, 4)  # what a picture has room for
+LARGEST_DRAWN = (3, 4, 4)  # what a picture has room for
 
 
 def window(**state: int) -> Explorer:
@@ -45,7 +45,7 @@ def broadcast(
     for key, name, given in (("a", "shape1", shape1), ("b", "shape2", shape2)):
         shape = as_shape(name, given)
         sizes = (0,) * (3 - len(shape)) + shape
-        if len(sizes) > 3 or any(a > b for a, b in zip(sizes, LONGEST, strict=True)):
+        if len(sizes) > 3 or any(a > b for a, b in zip(sizes, LARGEST_DRAWN, strict=True)):
             raise ValueError(
                 f"{name} is {shape}; expected one to three axes, at most 3, 4 and 4 long"
             )

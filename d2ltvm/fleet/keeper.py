@@ -28,7 +28,7 @@ from d2ltvm.fleet.state import Member, State
 
 TICK = 0.2  # seconds between two looks where no signal comes
 SHORT = 1.0  # seconds: what lives no longer is started again later each time
-LATER, LATEST = 0.02, 5.0  # seconds until then, at first and at most
+FIRST_DELAY, LONGEST_DELAY = 0.02, 5.0  # seconds until then, at first and at most
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 
 
@@ -124,7 +124,9 @@ class Child:
         _end_group(self.pid)
         lived = time.monotonic() - self.born
         self.quick = self.quick + 1 if lived < SHORT else 0
-        self.not_before = time.monotonic() + min(LATEST, LATER * 2 ** max(0, self.quick - 1))
+        self.not_before = time.monotonic() + min(
+            LONGEST_DELAY, FIRST_DELAY * 2 ** max(0, self.quick - 1)
+        )
         self.pid = 0
 
 

@@ -25,7 +25,7 @@ from d2ltvm.fleet.tracker import Address, FleetError, as_key
 from d2ltvm.system import devices, toolchain
 
 LOOPBACK = "127.0.0.1"
-START, END = 60.0, 20.0  # seconds until all servers have to be there, and gone
+START_TIMEOUT, END_TIMEOUT = 60.0, 20.0  # seconds until all servers have to be there, and gone
 WARNING = "TVM's RPC asks nobody who they are: whoever reaches these ports runs any code as you"
 
 
@@ -107,10 +107,10 @@ class Fleet:
         if self._process:
             self._process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(END)
-        if not wait_for_end(self._found["keeper"], self._found["born"], END):
+                self._process.wait(END_TIMEOUT)
+        if not wait_for_end(self._found["keeper"], self._found["born"], END_TIMEOUT):
             os.kill(self._found["keeper"], signal.SIGKILL)
-            if not wait_for_end(self._found["keeper"], self._found["born"], END):
+            if not wait_for_end(self._found["keeper"], self._found["born"], END_TIMEOUT):
                 raise FleetError(f"the keeper, process {self._found['keeper']}, does not end")
             State(self.folder).remove()
 
@@ -247,8 +247,8 @@ def _start(plan: FleetPlan) -> subprocess.Popen[str]:
     assert process.stdin and process.stdout and process.stderr
     process.stdin.write(plan.to_text())
     process.stdin.flush()
-    answers = select.select([process.stdout], [], [], START)[0]
-    said = process.stdout.readline().strip() if answers else f"nothing for {START:g} s"
+    answers = select.select([process.stdout], [], [], START_TIMEOUT)[0]
+    said = process.stdout.readline().strip() if answers else f"nothing for {START_TIMEOUT:g} s"
     if said != "up":
         process.kill()
         words = said or process.stderr.read().strip().rpartition("\n")[2]
@@ -263,7 +263,7 @@ def _start(plan: FleetPlan) -> subprocess.Popen[str]:
 
 def _wait_for_servers(fleet: Fleet, count: int) -> None:
     """Until all servers are at the tracker."""
-    end = time.monotonic() + START
+    end = time.monotonic() + START_TIMEOUT
     while True:
         listening = {server.port for server in fleet.servers()}
         there = {port for _, port in tracker.ports(fleet.address)}

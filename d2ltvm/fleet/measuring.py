@@ -30,7 +30,7 @@ from d2ltvm.system import devices, threads
 ATTEMPTS = 2  # sessions that a candidate may lose before it is to blame
 # Processes that build are slow to begin beside each other. So there are a few for each server at
 # first, and as many more each time that a server has had nothing to measure for so long.
-FEW, PATIENCE = 4, 1.0  # processes; seconds
+BUILDERS_PER_SERVER, PATIENCE = 4, 1.0  # processes; seconds
 
 Servers = Fleet | Address
 
@@ -193,7 +193,7 @@ class _Run:
         self.to_build.extend(candidates)
         building = [Worker() for _ in range(min(builders, len(candidates)))]
         measuring = [Worker() for _ in range(count)]
-        self.may_build, self.fed = FEW * count, time.monotonic()
+        self.may_build, self.fed = BUILDERS_PER_SERVER * count, time.monotonic()
         try:
             while self._give_work(building, measuring):
                 for worker, candidate, message in messages([*measuring, *building], PATIENCE):
@@ -222,7 +222,7 @@ class _Run:
         if not idle or any(worker.job is None for worker in those):
             self.fed = now
         elif now - self.fed >= PATIENCE:
-            self.may_build, self.fed = self.may_build + FEW * len(measuring), now
+            self.may_build, self.fed = self.may_build + BUILDERS_PER_SERVER * len(measuring), now
         return building[: self.may_build]
 
     def _path(self, candidate: _Candidate) -> Path:
@@ -326,7 +326,7 @@ class _Run:
         """Tracker or server turned us away: wait, and ask again, for as long as the limit says."""
         now = time.monotonic()
         self.trouble_since = self.trouble_since or now
-        self.not_before = now + tracker.AGAIN
+        self.not_before = now + tracker.RETRY_DELAY
         if now - self.trouble_since > self.limits.wait:
             raise FleetError(
                 f"no server of {self.address} has let anybody in for {self.limits.wait:g} s: "

@@ -132,7 +132,7 @@ class _Runner(ms.runner.PyRunner):  # type: ignore[misc]
             if message.kind == "late" and self.fleet and sessions[k].port:
                 self.fleet.replace(sessions[k].port)
             if sessions[k].again(message, self.limits.wait):
-                time.sleep(tracker.AGAIN)
+                time.sleep(tracker.RETRY_DELAY)
                 return begin(worker, k)
             found = message.value["seconds"] if message.kind == "done" else None
             words = _words(message, self.limits.run)

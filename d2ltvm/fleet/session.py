@@ -17,7 +17,7 @@ from d2ltvm.fleet.task import Clock, Limits, Task, read_task
 from d2ltvm.fleet.tracker import Address, FleetError
 from d2ltvm.fleet.workers import Tell
 
-KEPT = 10.0  # seconds for which a session goes on to the next candidate, while others wait
+TIME_SLICE = 10.0  # seconds for which a session goes on to the next candidate, while others wait
 SLOWEST = 10e6  # bytes a second at least that a task's arrays are sent with: they have that long
 
 
@@ -77,7 +77,7 @@ class Session:
 
     def goes_on(self, address: Address) -> bool:
         """Whether the next candidate may have it: for a while, so that others get their turn."""
-        return address == self.address and time.monotonic() - self.begun < KEPT
+        return address == self.address and time.monotonic() - self.begun < TIME_SLICE
 
     def end(self) -> None:
         """Close the connection; the server ends the session's process, and is free."""

@@ -16,7 +16,7 @@ from tvm.rpc import base
 
 from d2ltvm.errors import shown
 
-AGAIN = 0.05  # seconds until a tracker or server that turned us away is asked again
+RETRY_DELAY = 0.05  # seconds until a tracker or server that turned us away is asked again
 KEY = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -147,7 +147,7 @@ def need_servers(address: Address, limit: float = 5.0, wait: float = 0.0) -> int
                 f"it has {', '.join(map(repr, sorted(set(there))))}" if there else "it has none"
             )
             raise FleetError(f"no server of {address} is there; {others}")
-        time.sleep(AGAIN)
+        time.sleep(RETRY_DELAY)
 
 
 def request(address: Address, limit: float) -> tuple[str, int, str]:

@@ -18,7 +18,7 @@ from typing import Any
 from d2ltvm.fleet.server import die_with_parent
 from d2ltvm.system import environment, toolchain
 
-START = 60.0  # seconds until a new process has to have begun its job
+START_TIMEOUT = 60.0  # seconds until a new process has to have begun its job
 BEGUN = "begun"  # the message that says so
 REST = 0.5  # seconds without a job, after which a worker gives back what it keeps for the next
 AT_REST: list[Callable[[], None]] = []  # what a worker calls then
@@ -63,7 +63,7 @@ class Worker:
         if self._process is None:
             self._start()
         self.job, self._limit = job, limit
-        self.extend(START + limit)
+        self.extend(START_TIMEOUT + limit)
         with contextlib.suppress(OSError):  # it has just ended: the next look finds out
             self._pipe.send((function, arguments))
 

@@ -32,7 +32,7 @@ from d2ltvm.hopper.planning import ConvPlan, check_sms
 from d2ltvm.hopper.rows import RowsPlan, conv_rows, rows_plans, rows_weights
 
 WAYS = ("whole", "padded", "windows", "beside", "boxes", "rows")
-FEW = 16  # channels, up to which pixels may lie side by side
+MOST_CHANNELS_BESIDE = 16  # channels, up to which pixels may lie side by side
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
@@ -109,7 +109,7 @@ class Layer:
             return estimate(self.plan)
         moved, of = math.prod(self.given) + math.prod(self.images), costs()
         moved *= np.dtype(self.given_dtype).itemsize
-        return estimate(self.plan, of) + moved / (COPY * of.memory) + of.launch_seconds
+        return estimate(self.plan, of) + moved / (COPY_RATE * of.memory) + of.launch_seconds
 
     def kernel(self) -> Any:
         """The PrimFunc: see `conv_any`, `conv_nhwc` or `conv_rows`."""
@@ -289,7 +289,7 @@ def known_layers(conv: Conv, sms: int, **options: Any) -> tuple[Layer | None, La
     return tuned_layer(conv, sms, **options), Layer(conv, fastest) if fastest else None
 
 
-COPY = 0.5  # of the bytes a second that memory moves
+COPY_RATE = 0.5  # of the bytes a second that memory moves
 
 
 def ways(
@@ -320,7 +320,7 @@ def ways(
     way = "whole" if wider(conv) == conv else "padded"
     inner = as_taken(wider(conv), numbers)
     found = [Layer(conv, plan, way) for plan in choose(inner, sms, many, **options)]
-    if conv.taps > 1 and conv.ic <= FEW:
+    if conv.taps > 1 and conv.ic <= MOST_CHANNELS_BESIDE:
         lying = choose(as_taken(beside(conv), numbers), sms, many, **options)
         found += [Layer(conv, plan, "beside") for plan in lying]
     few = conv.taps > 1 and conv.ic <= 4 and conv.dilation[1] == 1

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from d2ltvm.errors import is_integer, shown
 from d2ltvm.hopper.any_conv import MOST_LINES, Conv, Windows
-from d2ltvm.hopper.planning import SHARED
+from d2ltvm.hopper.planning import REGISTERS_PER_SM, SHARED_PER_BLOCK
 from d2ltvm.layouts import Walk
 
 # Multiprocessors lie in pairs, so that a cluster of two finds a place on any two of them. Of larger
@@ -15,9 +15,8 @@ PAIR = 2
 LARGEST_CLUSTER = 8  # blocks, on every GPU that has clusters
 # Clusters of so many blocks, each with an SM to itself, that an H100 and an H200 run at once: the
 # driver said so (cuOccupancyMaxActiveClusters; `bench.timed_plans.clusters`).
-AT_ONCE = {3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
-REGISTERS = 65536  # of an SM
-MOST_ROWS = 256  # that TMA fetches at once
+MAX_ACTIVE_CLUSTERS = {3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
+MAX_BOX_ROWS = 256  # that TMA fetches at once
 COUNTS = (
     "sms", "consumers", "per", "columns", "depth", "splits", "group", "blocks_per_sm", "room",
     "cluster", "abreast", "parts",
@@ -133,7 +132,7 @@ class Plan:
     def lanes(self) -> int:
         """Blocks, or clusters of blocks that share, that run at once."""
         many = self.sms * self.blocks_per_sm // self.team
-        return min(many, AT_ONCE.get(self.team, many) * self.blocks_per_sm)
+        return min(many, MAX_ACTIVE_CLUSTERS.get(self.team, many) * self.blocks_per_sm)
 
     @property
     def dtype(self) -> str:
@@ -294,7 +293,7 @@ def with_stages(plan: Plan) -> Plan:
     def fitted(room: int, parts: int = 1) -> Plan:
         own = replace(plan, room=room, parts=max(parts, plan.parts))
         left = (
-            SHARED // plan.blocks_per_sm
+            SHARED_PER_BLOCK // plan.blocks_per_sm
             - max(2048 * plan.blocks_per_sm, 1024 * (plan.blocks_per_sm - 1) + 512 + values)
             - own.staged
             - 4 * math.prod(plan.meeting)
@@ -335,7 +334,7 @@ def fits(plan: Plan) -> bool:
     if plan.pieces > 1:  # its consumers have registers of the producer: see any_float32
         return plan.per == 1 and plan.columns <= 128 and plan.blocks_per_sm == 1
     threads = 128 * (plan.consumers + 1) * plan.blocks_per_sm
-    return (sums + BESIDE_SUMS) * threads <= REGISTERS
+    return (sums + BESIDE_SUMS) * threads <= REGISTERS_PER_SM
 
 
 def check_numbers(given: Plan) -> None:
@@ -377,10 +376,10 @@ def check_tile(given: Plan) -> None:
         raise ValueError(
             f"depth is {given.depth}; expected 16, 32 or 64: TMA writes rows of so many channels"
         )
-    if given.rows > MOST_ROWS:
+    if given.rows > MAX_BOX_ROWS:
         raise ValueError(
             f"consumers is {given.consumers} and per {given.per}; expected together at most "
-            f"{MOST_ROWS // 64}, since a box of TMA has up to {MOST_ROWS} rows"
+            f"{MAX_BOX_ROWS // 64}, since a box of TMA has up to {MAX_BOX_ROWS} rows"
         )
     # As it is, the second matrix comes in boxes of 64 rows and 64 columns.
     if not given.transposed and (given.channels % 64 or given.depth != 64):

@@ -15,7 +15,7 @@ from tvm.backend.cuda.tile_primitive.tma_utils import mma_shared_layout
 from tvm.script import tirx as T
 
 from d2ltvm.errors import is_integer, shown
-from d2ltvm.hopper.planning import MOST
+from d2ltvm.hopper.planning import LARGEST_SIZE
 from d2ltvm.hopper.tiles import ALONG_ROWS, AS_IT_IS, SWIZZLES, UNIT, UNUSED, tma_load
 
 P = ParamSpec("P")
@@ -24,11 +24,11 @@ THREADS = 128  # of a block: a warpgroup
 BOX = (8, 16)  # rows and columns of a tile: a float32 for each thread
 ROWS, DEPTH = 64, 16  # of A, in one wgmma of float16
 
-# What arguments may be: at least, at most, and a multiple of; others are 1 to MOST.
+# What arguments may be: at least, at most, and a multiple of; others are 1 to LARGEST_SIZE.
 LIMITS = {
-    "m": (4, MOST, 4),
+    "m": (4, LARGEST_SIZE, 4),
     "columns": (8, 256, 8),
-    **dict.fromkeys(("row", "column"), (-MOST, MOST, 1)),
+    **dict.fromkeys(("row", "column"), (-LARGEST_SIZE, LARGEST_SIZE, 1)),
 }
 
 
@@ -40,7 +40,7 @@ def checked(function: Callable[P, Any]) -> Callable[P, Any]:
     def checking(*args: P.args, **kwargs: P.kwargs) -> Any:
         bound = signature.bind(*args, **kwargs)
         for name, value in bound.arguments.items():
-            least, most, step = LIMITS.get(name, (1, MOST, 1))
+            least, most, step = LIMITS.get(name, (1, LARGEST_SIZE, 1))
             if not is_integer(value) or not least <= value <= most or value % step:
                 what = "an integer" if step == 1 else f"a multiple of {step}"
                 raise ValueError(

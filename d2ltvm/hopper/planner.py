@@ -10,8 +10,8 @@ from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import Costs, costs
 from d2ltvm.hopper.any_model import estimate
 from d2ltvm.hopper.any_plan import (
-    AT_ONCE,
     LARGEST_CLUSTER,
+    MAX_ACTIVE_CLUSTERS,
     PAIR,
     Plan,
     check,
@@ -23,7 +23,7 @@ from d2ltvm.hopper.planning import check_sms
 
 NAMES = [field.name for field in fields(Plan)]
 WIDTHS = range(16, 257, 16)  # columns of a tile
-ROWS = ((1, 1), (1, 2), (2, 1), (2, 2))  # consumers, and times 64 rows of each
+CONSUMERS = ((1, 1), (1, 2), (2, 1), (2, 2))  # consumers, and times 64 rows of each
 # Blocks that share weights, and blocks that share images.
 TEAMS = ((1, 1), (PAIR, 1), (1, PAIR), (2, 2), (1, 4), (4, 1))
 MOST_PARTS = 10  # that are tried one after the other; behind it as many as there is room for
@@ -75,7 +75,9 @@ def tiles_to_try(conv: Conv, sms: int, **options: Any) -> Iterator[Plan]:
     None has over twice the result's pixels or channels, but the smallest is always among them.
     """
     transposed = options.get("transposed", True)
-    kinds = itertools.product((False, True), ROWS, (False, True), WIDTHS, depths(conv, transposed))
+    kinds = itertools.product(
+        (False, True), CONSUMERS, (False, True), WIDTHS, depths(conv, transposed)
+    )
     if options.get("numbers") == "float32":
         kinds = itertools.product((False,), ((1, 1), (2, 1)), (False,), WIDTHS, (64,))
     for swapped, (consumers, per), pingpong, columns, depth in kinds:
@@ -146,7 +148,7 @@ def cuts(plan: Plan) -> Iterator[Plan]:
     if plan.team > 1:
         return
     for splits in range(2, LARGEST_CLUSTER + 1):
-        at_once = AT_ONCE.get(splits, plan.sms // splits)
+        at_once = MAX_ACTIVE_CLUSTERS.get(splits, plan.sms // splits)
         if plan.tiles <= at_once and plan.rounds >= 2 * splits:
             yield changed(splits=splits, distributed=True)
     if plan.consumers == 1 and plan.tiles > plan.sms:

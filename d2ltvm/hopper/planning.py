@@ -22,10 +22,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ROWS = 128  # of a tile: 64 for each of two consumer warpgroups, which is what wgmma takes
-MOST = 2**31 - 2 * ROWS  # rows, which stay in 32 bits when they are rounded up to tiles
+LARGEST_SIZE = 2**31 - 2 * ROWS  # so that rows stay in 32 bits when they are rounded up to tiles
 DEPTH = 64  # of a tile: 64 float16 are 128 bytes, the longest row that TMA can swizzle
-SHARED = 227 * 1024  # bytes that a block can have. Source: CUDA C++ Programming Guide, "Technical
-# Specifications per Compute Capability".
+# What a block, and an SM, can have. Source: CUDA C++ Programming Guide, "Technical Specifications
+# per Compute Capability".
+SHARED_PER_BLOCK = 227 * 1024  # bytes of shared memory
+REGISTERS_PER_SM = 65536  # of 32 bits
 
 # Where tiles on demand are faster.
 MEMORY_BOUND = 180  # flop/byte, at most. Measured: hopper/on_demand
@@ -247,8 +249,8 @@ def check_integers(least: int = 1, **values: Any) -> None:
         if not is_integer(value) or value < least:
             expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
             raise ValueError(f"{name} is {shown(value)}; expected {expected}")
-        if value > MOST:
-            raise ValueError(f"{name} is {shown(value)}; expected at most {MOST:,}")
+        if value > LARGEST_SIZE:
+            raise ValueError(f"{name} is {shown(value)}; expected at most {LARGEST_SIZE:,}")
 
 
 def with_plain_arguments(function: Callable[P, R]) -> Callable[P, R]:
@@ -289,7 +291,7 @@ def extents(*shape: int) -> tuple[Any, ...]:
 def check_multiples(**sizes: Any) -> None:
     """Refuse sizes whose rows of float16 would not begin at 16 bytes, as TMA wants."""
     for name, size in sizes.items():
-        if not is_integer(size) or size < 8 or size % 8 or size > MOST:
+        if not is_integer(size) or size < 8 or size % 8 or size > LARGEST_SIZE:
             raise ValueError(f"{name} is {shown(size)}; expected a positive multiple of 8")
 
 
@@ -350,7 +352,7 @@ def check_ring(
         raise ValueError(f"parts is {shown(parts)}; expected a divisor of {boxes}")
     slot = pieces * (ROWS + columns) * DEPTH * 2
     result = ROWS * columns * itemsize // parts
-    most = (SHARED - 1024 - result) // slot
+    most = (SHARED_PER_BLOCK - 1024 - result) // slot
     if stages is None:
         return min(8, most)
     if not is_integer(stages) or not 2 <= stages <= most:

@@ -16,7 +16,7 @@ from d2ltvm.layouts import Pair
 WIDTH = 8  # channels of a thread: 16 bytes
 THREADS = 256
 PAIRS = WIDTH // 2  # of float16, in a register each
-LOWEST = 0xFBFFFBFF  # a pair of -65504, the lowest number of float16
+LOWEST_PAIR = 0xFBFFFBFF  # a pair of -65504, the lowest number of float16
 
 
 # Used in network/on_hopper.
@@ -79,12 +79,12 @@ def max_pool(
         n: T.let[T.int32] = first[0]
         if i < work:
             for j in T.unroll(down * PAIRS):
-                largest[j] = T.uint32(LOWEST)
+                largest[j] = T.uint32(LOWEST_PAIR)
             for r in T.unroll((down - 1) * sh + kh):
                 above: T.let[T.int32] = y * sh - ph + r
                 if is_inside(above, h):
                     for v in T.unroll(PAIRS):
-                        row[v] = T.uint32(LOWEST)
+                        row[v] = T.uint32(LOWEST_PAIR)
                     for q in T.unroll(kw):
                         left: T.let[T.int32] = x * sw - pw + q
                         if is_inside(left, w):

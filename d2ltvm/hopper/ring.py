@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 from tvm.tirx.layout import S, TileLayout
 
 from d2ltvm.hopper.patch import changed
-from d2ltvm.hopper.planning import SHARED, check_integers, check_sms
+from d2ltvm.hopper.planning import SHARED_PER_BLOCK, check_integers, check_sms
 from d2ltvm.hopper.tiles import tma_load
 
 WIDTH = 64  # float16 of a row, which are 128 bytes: once around the banks of shared memory
@@ -320,7 +320,7 @@ def check_stream(n: int, rows: int, stages: int, laps: int, sms: int | None) -> 
     check_integers(n=n, stages=stages, laps=laps, rows=rows)
     if rows % LINES or rows > 256:
         raise ValueError(f"rows is {rows}; expected a multiple of {LINES}, up to 256")
-    most = SHARED // (rows * WIDTH * 2 + 16)  # two barriers of 8 bytes
+    most = SHARED_PER_BLOCK // (rows * WIDTH * 2 + 16)  # two barriers of 8 bytes
     if stages > most:
         raise ValueError(f"stages is {stages}; expected 1 to {most} with rows = {rows}")
     tiles = math.ceil(n / rows)

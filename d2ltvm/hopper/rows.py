@@ -26,7 +26,7 @@ from d2ltvm.compute.operators import check_activation
 from d2ltvm.errors import shown
 from d2ltvm.hopper.any_conv import Conv
 from d2ltvm.hopper.any_costs import costs
-from d2ltvm.hopper.planning import LARGE, check_sms, extents
+from d2ltvm.hopper.planning import LARGE, REGISTERS_PER_SM, check_sms, extents
 from d2ltvm.hopper.tiles import (
     ALONG_ROWS,
     AS_IT_IS,
@@ -40,11 +40,10 @@ from d2ltvm.layouts.arrays import rounded_up
 
 THREADS = 256
 WARPS = THREADS // 32
-CHANNELS, FILTERS, WEIGHTS = 4, 128, 256  # at most: of an image, of the result, of a filter
-ROWS, PER_SM = (1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 3, 4)  # what plans are made of
-LATER = 6  # times 16 bytes that a thread has on their way at once, at most
-SHARED = 224 * 1024  # bytes of shared memory that the blocks of an SM have
-REGISTERS = 65536  # of an SM, of 32 bits
+MOST_CHANNELS, MOST_FILTERS, MOST_WEIGHTS = 4, 128, 256  # of an image, of the result, of a filter
+ROWS_TRIED, PER_SM_TRIED = (1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 3, 4)  # what plans are made of
+MOST_LATER = 6  # times 16 bytes that a thread has on their way at once
+SHARED_PER_SM = 224 * 1024  # bytes of shared memory that the blocks of an SM have
 OTHERS = 24  # registers of a thread that hold neither sums nor pixels, about
 
 # Nanoseconds, for `RowsPlan.seconds`. Source: 105 plans of 13 layers on an H200, fitted to the mean
@@ -123,10 +122,10 @@ class RowsPlan:
         """Whether an SM has room for so many of its blocks, and 32 bits for a strip's number."""
         held = self.filters // 2 + 4 * self.steps + 4 * self.later + OTHERS
         return (
-            self.later <= LATER
+            self.later <= MOST_LATER
             and self.items + self.blocks < LARGE  # a strip's number has 32 bits
-            and self.nbytes <= SHARED // self.per_sm
-            and held <= REGISTERS // (THREADS * self.per_sm)
+            and self.nbytes <= SHARED_PER_SM // self.per_sm
+            and held <= REGISTERS_PER_SM // (THREADS * self.per_sm)
         )
 
     @property
@@ -165,7 +164,9 @@ def takes_rows(conv: Conv) -> bool:
     >>> takes_rows(Conv(8, (223, 223), 3, 64, (7, 7), (3, 3), (2, 2)))
     False
     """
-    few = conv.ic <= CHANNELS and conv.oc <= FILTERS and conv.taps * conv.ic <= WEIGHTS
+    few = (
+        conv.ic <= MOST_CHANNELS and conv.oc <= MOST_FILTERS and conv.taps * conv.ic <= MOST_WEIGHTS
+    )
     whole = conv.size[1] * conv.ic % 8 == 0 and conv.oc % 8 == 0
     return few and whole and conv.dilation == (1, 1) and conv.taps > 1 and conv.groups == 1
 
@@ -191,8 +192,8 @@ def rows_plans(
     if not takes_rows(conv):
         return []
     found = []
-    for rows in (rows for rows in ROWS if rows <= conv.out[0]):
-        for per_sm in PER_SM:
+    for rows in (rows for rows in ROWS_TRIED if rows <= conv.out[0]):
+        for per_sm in PER_SM_TRIED:
             strip = _strip(conv, rows, per_sm * sms)
             plan = RowsPlan(conv, sms, rows, strip, per_sm, bias, activation)
             if plan.fits:
@@ -221,9 +222,9 @@ def plan_rows(
     found = rows_plans(conv, sms, 1, bias, activation)
     if not found:
         raise ValueError(
-            f"conv is {shown(conv)}; expected at most {CHANNELS} channels, those of a row and the "
-            f"filters a multiple of 8, at most {FILTERS} filters of at most {WEIGHTS} weights, no "
-            "dilation, and rows for which shared memory has room"
+            f"conv is {shown(conv)}; expected at most {MOST_CHANNELS} channels, those of a row and "
+            f"the filters a multiple of 8, at most {MOST_FILTERS} filters of at most "
+            f"{MOST_WEIGHTS} weights, no dilation, and rows for which shared memory has room"
         )
     return found[0]
 

@@ -11,7 +11,7 @@ import numpy as np
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from d2ltvm.errors import MOST, in_32_bits, shown, whole
+from d2ltvm.errors import INT32_MAX, in_32_bits, shown, whole
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,7 +88,7 @@ def _factors(parameter: inspect.Parameter, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or (count and len(value) != count):
         raise ValueError(f"{name} is {shown(value)}; expected {wanted}")
     factors = tuple(whole(f"one of {name} = {shown(value)}", size) for size in value)
-    if math.prod(factors) > MOST:
+    if math.prod(factors) > INT32_MAX:
         raise ValueError(f"{name} is {shown(value)}; expected a product under 2**31")
     return factors
 

@@ -11,7 +11,7 @@ from d2ltvm.errors import shown
 
 UNROLL = (0, 16, 32, 64, 128, 256, 512, 1024)  # statements to unroll at most, as TVM's rules say
 LANES = (1, 2, 4)  # floats that a thread copies at once
-MOST = 64  # the largest innermost tile, likewise TVM's
+MAX_INNERMOST_FACTOR = 64  # the largest innermost tile, likewise TVM's
 
 
 def book_space(name: str, kind: str = "cuda") -> Callable[[Schedule], Schedule]:
@@ -133,7 +133,9 @@ def cpu_matmul_sketch(sch: Schedule) -> Schedule:
 
 def _split(sch: Schedule, loop: LoopRV, tile: list[int]) -> list[LoopRV]:
     """Split a loop into sizes that a search may move, and that are these to begin with."""
-    sizes = sch.sample_perfect_tile(loop, len(tile), MOST if len(tile) > 2 else 512, decision=tile)
+    sizes = sch.sample_perfect_tile(
+        loop, len(tile), MAX_INNERMOST_FACTOR if len(tile) > 2 else 512, decision=tile
+    )
     return list(sch.split(loop, sizes))
 
 

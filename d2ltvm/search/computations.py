@@ -19,7 +19,7 @@ SIDE, KERNEL, PAD = 64, 3, 1  # images of 64 by 64 and windows of 3 by 3, as in 
 BATCH_LAYER = (512, 256, 14, 3, 1, 1)  # the layer of the chapters on batches: oc, ic, n, k, p, s
 BLOCK = 16  # images and channels of a block in NHWCnc
 DEPTHWISE_LAYER = (144, 56, 3, 1, 1)  # of MobileNetV2: c, n, k, p, s
-ROWS = 4096  # of a softmax
+SOFTMAX_ROWS = 4096  # of a softmax
 
 
 @dataclass(frozen=True)
@@ -171,17 +171,17 @@ def _depthwise() -> Computation:
 def _softmax() -> Computation:
     def inputs(cols: int) -> tuple[Array, ...]:
         # not negative: a reference of absolute values is then the reference
-        return (np.abs(reductions.get_rows(ROWS, cols)),)
+        return (np.abs(reductions.get_rows(SOFTMAX_ROWS, cols)),)
 
     def held(rows: int, cols: int) -> Any:
         return schedules.softmax_held(rows, cols, nt=max(32, min(1024, cols // 32)))
 
     return Computation(
-        says=f"the softmax of {ROWS} rows in float16",
+        says=f"the softmax of {SOFTMAX_ROWS} rows in float16",
         size="columns",
         usual=4096,
-        sizes=lambda cols: (ROWS, cols),
-        tensors=lambda cols: list(reductions.softmax(ROWS, cols)),
+        sizes=lambda cols: (SOFTMAX_ROWS, cols),
+        tensors=lambda cols: list(reductions.softmax(SOFTMAX_ROWS, cols)),
         inputs=inputs,
         reference=reductions.softmax_reference,
         flop=lambda cols: 0,

@@ -168,7 +168,7 @@ def count(found: dict[str, int], launched: Launched, site: Site) -> None:
 
 def accesses_of(site: Site, launched: Launched) -> list[Site]:
     """What the compiler makes of a load or store: a wide one of several, or several of one."""
-    if site.width & (site.width - 1) or site.width > coalescing.MOST:  # three floats, say
+    if site.width & (site.width - 1) or site.width > coalescing.LARGEST_ACCESS:  # three floats, say
         offsets = [replace(site.index, const=site.index.const + k) for k in range(site.lanes)]
         return [replace(site, lanes=1, index=index) for index in offsets]
     return [joined(site, launched)]

@@ -15,7 +15,7 @@ from d2ltvm.bench.timing import Run, time_together
 from d2ltvm.compute import data
 from d2ltvm.fleet.database import OK, Database
 from d2ltvm.hopper.any_conv import Conv
-from d2ltvm.search.computations import BATCH_LAYER, DEPTHWISE_LAYER, KERNEL, PAD, ROWS, SIDE
+from d2ltvm.search.computations import BATCH_LAYER, DEPTHWISE_LAYER, KERNEL, PAD, SIDE, SOFTMAX_ROWS
 from d2ltvm.search.on_fleet import FILE
 from d2ltvm.search.tune import CANDIDATE, Bench
 from d2ltvm.search.workloads import Workload
@@ -97,7 +97,11 @@ def _depthwise(batch: int) -> dict[str, Run]:
 
 
 def _softmax(cols: int) -> dict[str, Run]:
-    return {LIBRARY + "PyTorch": rows.torch_rows("softmax")(*rows.rows_data("softmax", ROWS, cols))}
+    return {
+        LIBRARY + "PyTorch": rows.torch_rows("softmax")(
+            *rows.rows_data("softmax", SOFTMAX_ROWS, cols)
+        )
+    }
 
 
 LIBRARIES: dict[str, Callable[[int], dict[str, Run]]] = {

@@ -33,7 +33,7 @@ import numpy as np
 
 from d2ltvm.analysis.emulator.arithmetic import Array
 
-THREADS = 128  # of a warpgroup
+WARPGROUP = 128  # threads
 WORD = 4  # bytes of shared memory of which is known together who used them
 BARRIERS = 128  # of a block, at most
 PLAIN, FENCED = 0, 1  # rows of what is known: at all, and with a proxy fence on the way
@@ -65,7 +65,7 @@ class Order:
     """
 
     def __init__(self, groups: int, blocks: int = 1) -> None:
-        self.threads, self.groups = THREADS * groups, groups
+        self.threads, self.groups = WARPGROUP * groups, groups
         self._free = self.threads + groups
         self._size = self._free + 1 + 2 * groups + 2 * BARRIERS * blocks
         self.kinds = ["thread"] * self.threads + ["threads"] * groups
@@ -111,7 +111,7 @@ class Order:
 
     def count_warpgroups(self, known: Known) -> Known:
         """The same, with what is known of warpgroups as a whole: as much as of the last thread."""
-        each = known[:, : self.threads].reshape(-1, self.groups, THREADS)
+        each = known[:, : self.threads].reshape(-1, self.groups, WARPGROUP)
         known[:, self.threads : self.threads + self.groups] = each.min(axis=2)
         return known
 
@@ -190,12 +190,12 @@ class Lanes:
     """
 
     def __init__(self, order: Order, number: int) -> None:
-        self.order, self.number, self.first = order, number, THREADS * number
-        self.own = slice(self.first, self.first + THREADS)
+        self.order, self.number, self.first = order, number, WARPGROUP * number
+        self.own = slice(self.first, self.first + WARPGROUP)
         self.now = 1
         self.common = order.nothing()
         self.more: dict[Lane, Known] = {}
-        self.fenced = np.zeros(THREADS, np.int32)  # until when a thread's accesses are
+        self.fenced = np.zeros(WARPGROUP, np.int32)  # until when a thread's accesses are
         self.products, self.stores = order.new_agent("products"), order.new_agent("stores")
         self._record, self._recorded = 0, 0
 
@@ -218,7 +218,7 @@ class Lanes:
 
     def tell(self, lanes: list[Lane]) -> Known:
         """What threads know together. What they do from now on is not in it."""
-        if len(lanes) == THREADS:
+        if len(lanes) == WARPGROUP:
             known = self.common.copy()
             for more in self.more.values():
                 np.maximum(known, more, out=known)
@@ -237,7 +237,7 @@ class Lanes:
 
     def _rows(self, lanes: list[Lane]) -> list[Known]:
         """What threads know, to be changed."""
-        if len(lanes) == THREADS:
+        if len(lanes) == WARPGROUP:
             return [self.common, *self.more.values()]
         return [self.more.setdefault(lane, self.common.copy()) for lane in lanes]
 
@@ -271,7 +271,7 @@ class Lanes:
         return self._record
 
 
-ALL = list(range(THREADS))
+ALL = list(range(WARPGROUP))
 
 
 class Shadow:
@@ -359,7 +359,7 @@ class Shadow:
         late = lanes.all_know()[PLAIN, agent] < time
         late &= agent != lanes.first + lane  # what comes before in its program, a thread knows
         if ones := sorted(set(lane[late].tolist()) & lanes.more.keys()):
-            row = np.full(THREADS, -1)
+            row = np.full(WARPGROUP, -1)
             row[ones] = range(len(ones))
             late &= (row[lane] < 0) | (lanes.single_ones_know(ones)[row[lane], agent] < time)
         if late.any():
@@ -373,7 +373,7 @@ class Shadow:
         before, table[words] = table[words], first + lane
         several = table[words] != first + lane
         several |= (before != 0) & (self.order.agent[before] != lanes.first + lane)
-        table[words[several]] = first + THREADS
+        table[words[several]] = first + WARPGROUP
 
 
 def _byte(words: Words, marked: Array) -> int:

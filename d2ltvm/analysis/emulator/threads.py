@@ -12,13 +12,19 @@ import tvm_ffi
 
 from d2ltvm.analysis.emulator.arithmetic import Array, Value, spread
 from d2ltvm.analysis.emulator.block import Block, Code
-from d2ltvm.analysis.emulator.order import ALL, WORD, Lane, Lanes, SynchronizationError
+from d2ltvm.analysis.emulator.order import (
+    ALL,
+    WARPGROUP,
+    WORD,
+    Lane,
+    Lanes,
+    SynchronizationError,
+)
 from d2ltvm.analysis.emulator.parts import PartsOrder
 from d2ltvm.analysis.emulator.registers import Registers
 from d2ltvm.analysis.emulator.shared import BegunCopy, Ready, Shared, Turns
 from d2ltvm.compute.ops import Shape
 
-THREADS = 128  # of a warpgroup
 IGNORED = ("setmaxnreg",)
 SAME = ("cvta_generic_to_shared", "reinterpret")  # another type for the same pointer
 PARTS = ("await_parts", "leave_parts")  # of a tile whose sums are cut
@@ -64,8 +70,8 @@ class Threads(Block):
         before: int = 0,
     ) -> None:
         """So many warpgroups of other blocks come `before` in the turns."""
-        super().__init__(memory, (THREADS, 1, 1), block)
-        self.special["threadIdx.x"] = self.thread + THREADS * number
+        super().__init__(memory, (WARPGROUP, 1, 1), block)
+        self.special["threadIdx.x"] = self.thread + WARPGROUP * number
         self.before, self.many = before, program.many
         rank = block[0] % len(shared.cluster)  # in the cluster
         self.special["clusterCtaIdx.x"] = rank
@@ -164,7 +170,7 @@ class Threads(Block):
     def _use_shared(self, memory: Array, index: Array, stored: bool) -> None:
         """Active threads load from shared memory, or store there."""
         words, lane = index * memory.itemsize // WORD, self.active[:, 0].nonzero()[0]
-        if not stored and len(lane) < THREADS:
+        if not stored and len(lane) < WARPGROUP:
             words = words[lane]
         lane = np.repeat(lane, words.size // len(lane))
         shadow = self.shared.shadow

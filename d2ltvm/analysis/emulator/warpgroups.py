@@ -27,11 +27,11 @@ import tvm_ffi
 from d2ltvm.analysis.emulator import nodes
 from d2ltvm.analysis.emulator.arithmetic import Array
 from d2ltvm.analysis.emulator.copies import Copies
-from d2ltvm.analysis.emulator.order import Order, OrderError, SynchronizationError
+from d2ltvm.analysis.emulator.order import WARPGROUP, Order, OrderError, SynchronizationError
 from d2ltvm.analysis.emulator.products import PRODUCTS, Products, matrix_of
 from d2ltvm.analysis.emulator.results import Results
 from d2ltvm.analysis.emulator.shared import Counter, Parts, Shared, Turns
-from d2ltvm.analysis.emulator.threads import THREADS, Buffer, EmulatedKernel
+from d2ltvm.analysis.emulator.threads import Buffer, EmulatedKernel
 from d2ltvm.compiler.ir import find
 from d2ltvm.compiler.launches import Lowered
 from d2ltvm.compute.ops import Shape
@@ -52,10 +52,10 @@ def run(lowered: Lowered, arrays: dict[str, Array]) -> None:
     (launch,) = lowered.launches
     function = nodes.mirror(lowered.device_functions[launch.name])
     threads = launch.block[0]
-    if threads % THREADS or launch.block[1:] != (1, 1):
+    if threads % WARPGROUP or launch.block[1:] != (1, 1):
         raise NotImplementedError(f"a block of {launch.block}; whole warpgroups are emulated")
     calls = [call for call in find(function.original.body, "Call") if hasattr(call.op, "name")]
-    program = EmulatedKernel(function, {}, _registers(calls), threads // THREADS)
+    program = EmulatedKernel(function, {}, _registers(calls), threads // WARPGROUP)
     counter, parts = Counter(), Parts()
     blocks = list(itertools.product(*map(range, launch.grid)))
     together = len(blocks) if _waits_for_blocks(calls) else launch.cluster

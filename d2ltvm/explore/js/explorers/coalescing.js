@@ -2,7 +2,7 @@
 import { counted, rounded, sets, thousands } from "../ui/markup.js";
 import { requestField, requestOf } from "../ui/requests.js";
 import { box, group, label, line, picture } from "../ui/svg.js";
-import { LINE, MOST, SECTOR, SIZES, requested, strided, touched, usedOf } from "../models/coalescing.js";
+import { LARGEST_ACCESS, LINE, SECTOR, SIZES, requested, strided, touched, usedOf } from "../models/coalescing.js";
 
 /** @typedef {import("../ui/figure.js").State} State */
 
@@ -54,7 +54,7 @@ function asked(state, given) {
  * @param {number} width
  */
 function refused(first, width) {
-  if (width > MOST) return `${width} bytes at once: ${MOST} are the most`;
+  if (width > LARGEST_ACCESS) return `${width} bytes at once: ${LARGEST_ACCESS} are the most`;
   const power = width & -width;
   return first.some((byte) => byte >= 0 && byte % power) ? `not a multiple of ${power} bytes` : "";
 }
@@ -65,7 +65,7 @@ function refused(first, width) {
  */
 function say(state, given) {
   const { first, width } = asked(state, given);
-  if (width > MOST) return `A lane asks for ${MOST} bytes at most; ${width} are more than one access.`;
+  if (width > LARGEST_ACCESS) return `A lane asks for ${LARGEST_ACCESS} bytes at most; ${width} are more than one access.`;
   if (refused(first, width)) {
     return `An access of ${width} bytes begins at a multiple of ${width}. With this offset no GPU makes it.`;
   }

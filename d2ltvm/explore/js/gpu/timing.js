@@ -21,7 +21,7 @@ const LONG = 0.05; // seconds
 const GPU_CLOCK = "the GPU’s timestamps";
 const WALL_CLOCK = "the wall clock";
 const LEAST = { [GPU_CLOCK]: 0.01, [WALL_CLOCK]: 0.06 }; // seconds of a sample
-const MOST = 4096; // launches in a sample
+const MOST_LAUNCHES = 4096; // launches in a sample
 
 /**
  * Time a kernel that is warm: what it was checked with is on the GPU.
@@ -37,7 +37,7 @@ export function timed(gpu, encode, fewest = 1) {
       const rough = await calibrated(clock);
       if (clock.stamps && !(await trusted(clock, rough))) clock.dropStamps();
       const least = clock.stamps ? LEAST[GPU_CLOCK] : LEAST[WALL_CLOCK];
-      const together = Math.max(fewest, Math.min(MOST, Math.ceil(least / rough)));
+      const together = Math.max(fewest, Math.min(MOST_LAUNCHES, Math.ceil(least / rough)));
       const samples = [];
       const count = rough > LONG ? FEWER : SAMPLES;
       for (let k = 0; k < count; k += 1) samples.push((await clock.read(together)) / together);
@@ -70,7 +70,7 @@ async function calibrated(clock) {
   for (let together = 1; ; together *= 4) {
     let seconds = await clock.wall(together);
     if (seconds < LONG) seconds = Math.min(seconds, await clock.wall(together)); // once may be a hiccup
-    if (seconds > 0.01 || together * 4 > MOST) return Math.max(seconds / together, 1e-8);
+    if (seconds > 0.01 || together * 4 > MOST_LAUNCHES) return Math.max(seconds / together, 1e-8);
   }
 }
 
@@ -80,7 +80,7 @@ async function calibrated(clock) {
  * @param {number} rough
  */
 async function trusted(clock, rough) {
-  const together = Math.max(1, Math.min(MOST, Math.ceil(LEAST[GPU_CLOCK] / rough)));
+  const together = Math.max(1, Math.min(MOST_LAUNCHES, Math.ceil(LEAST[GPU_CLOCK] / rough)));
   const start = performance.now();
   const seconds = await clock.read(together);
   const wall = (performance.now() - start) / 1000;

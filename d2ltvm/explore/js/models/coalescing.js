@@ -3,7 +3,7 @@ import { WARP } from "./banks.js";
 
 export const SECTOR = 32;
 export const LINE = 128;
-export const MOST = 16; // bytes that a lane can ask for at once
+export const LARGEST_ACCESS = 16; // bytes that a lane can ask for at once
 
 /** @type {Record<string, number>} */
 export const SIZES = { int8: 1, float16: 2, float32: 4, float64: 8 };
