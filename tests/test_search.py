@@ -377,7 +377,7 @@ def test_the_third_judge_adds_kernels_up():
     some = [k for sch in itertools.islice(place.samples(5), 12) for k in [pipes.piped(sch)]]
     several = next(k for k in some if len(k) > 1)
     assert pipes.seconds(several) == pytest.approx(sum(pipes.seconds([k]) for k in several))
-    least = work.nbytes / pipes.MEMORY
+    least = work.nbytes / pipes.MEMORY_RATE
     assert all(pipes.seconds(kernels) > least for kernels in some)
 
 
@@ -626,7 +626,7 @@ def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypa
     ]
     (tmp_path / "x").mkdir()
     (tmp_path / "x/search.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    for name, number in (("search_fresh", "3"), ("search_more", "4")):
+    for name, number in (("search_fresh", "3"), ("search_more", "4"), ("search_fourth", "5")):
         head = {**lines[0], "device": {**lines[0]["device"], "driver": number}}
         (tmp_path / f"x/{name}.jsonl").write_text(json.dumps(head))
     monkeypatch.setattr(measured.environment, "measurements", lambda: tmp_path)
@@ -635,9 +635,9 @@ def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypa
         assert [t.key for t in measured.timed(work, "x")] == keys[:5]
         assert {t.seconds for t in measured.timed(work, "x")} == {6.5e-6}
         assert measured.library(work, "x") == 3e-6
-        which = ({}, {"fresh": True}, {"more": True})
+        which = ({}, {"fresh": True}, {"more": True}, {"fourth": True})
         captions = [measured.caption("x", **one).partition(", CUDA")[0] for one in which]
-        assert captions == [f"X, driver {number}" for number in (1, 3, 4)]
+        assert captions == [f"X, driver {number}" for number in (1, 3, 4, 5)]
         assert measured.runs("x") == [
             measured.MeasuringRun(1, 1, 1),
             measured.MeasuringRun(2, 5, 0),

@@ -15,14 +15,14 @@ from typing import Any
 from d2ltvm.analysis.coalescing import WARP
 from d2ltvm.analysis.traffic import one_of
 from d2ltvm.search import predicted
-from d2ltvm.search.predicted import REGISTERS
+from d2ltvm.search.predicted import MAX_REGISTERS_PER_THREAD
 from d2ltvm.search.unrolled import Unrolled, unrolled
 from d2ltvm.search.workloads import Workload
 from d2ltvm.system import chips
 
 REGISTER_FILE = 65536  # registers of an SM. Source: CUDA C++ Programming Guide, "Compute
 # Capabilities", of 8.x and 9.0
-AT_ONCE = 8  # registers of a thread are given out in eights; likewise
+REGISTER_UNIT = 8  # registers of a thread are given out in eights; likewise
 BESIDE = 30  # registers besides sums and what is hoisted, as in the candidates' machine code
 SPILLED = 3.0  # loads and stores a multiply-add once what is hoisted does not fit; likewise
 LOOP = 3.0  # instructions of a round of a loop: add, compare, branch
@@ -72,8 +72,8 @@ FITTED = {
 
 def registers(c: Unrolled) -> tuple[int, int]:
     """Registers that a thread wants, and the most that it can have with so many in its block."""
-    most = REGISTER_FILE // (c.warps * WARP) // AT_ONCE * AT_ONCE
-    return c.sums + c.hoisted + BESIDE, min(REGISTERS, most)
+    most = REGISTER_FILE // (c.warps * WARP) // REGISTER_UNIT * REGISTER_UNIT
+    return c.sums + c.hoisted + BESIDE, min(MAX_REGISTERS_PER_THREAD, most)
 
 
 def local_requests(c: Unrolled) -> float:
@@ -142,7 +142,8 @@ def predict(sch: Any, work: Workload, gpu: str = "H200", judge: str = "first") -
         sch: its schedule, for CUDA.
         work: the workload.
         gpu: as for `d2ltvm.chip`.
-        judge: 'first' or 'second', or 'third' (`pipes`), which also knows other workloads.
+        judge: 'first' or 'second', or 'third' (`pipes`) or 'fourth' (`waits`, which compiles it),
+            which also know other workloads.
 
     Returns:
         Seconds; infinite where an SM has no room for a block, or the analyser cannot follow it.
@@ -150,11 +151,13 @@ def predict(sch: Any, work: Workload, gpu: str = "H200", judge: str = "first") -
     Raises:
         ValueError: `judge` is another.
     """
-    one_of("judge", judge, (*JUDGES, "third"))
+    one_of("judge", judge, (*JUDGES, "third", "fourth"))
     try:
-        if judge == "third":
-            from d2ltvm.search import pipes  # which is made of this module
+        if judge not in JUDGES:
+            from d2ltvm.search import pipes, waits  # which are made of this module
 
+            if judge == "fourth":
+                return waits.seconds(waits.looked_at(sch), gpu)
             return pipes.seconds(pipes.piped(sch), gpu)
         look, seconds_of = JUDGES[judge]
         return seconds_of(look(sch, work.flop // 2), gpu)

@@ -1,6 +1,6 @@
 """Candidates whose time was predicted, and then measured on a GPU.
 
-Three files beside this module have them: a line for each, with its workload, where it comes from,
+Four files beside this module have them: a line for each, with its workload, where it comes from,
 what was predicted, and its trace. None had run when they were written.
 
 - `candidates.jsonl.xz`, by experiments/search/gather.txt: what the first judge predicted. The
@@ -8,9 +8,11 @@ what was predicted, and its trace. None had run when they were written.
 - `fresh.jsonl.xz`, by experiments/search/fresh.txt: of two other sizes, for a test of both judges.
 - `more.jsonl.xz`, likewise: of four other workloads, with what the third judge, `pipes`, says of
   them. The others speak only of the first of these, in float32 on threads.
+- `fourth.jsonl.xz`, likewise: of TensorCores with 64 images, with what the fourth judge, `waits`,
+  says.
 
-What a GPU measured of them is in book/measurements/<device>/search.jsonl, search_fresh.jsonl and
-search_more.jsonl, written by experiments/search/measure.txt.
+What a GPU measured of them is in book/measurements/<device>/search.jsonl, search_fresh.jsonl,
+search_more.jsonl and search_fourth.jsonl, written by experiments/search/measure.txt.
 """
 
 import functools
@@ -22,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from d2ltvm.search.followed import Followed
+from d2ltvm.search.pipes import Piped
 from d2ltvm.search.predicted import Counted
 from d2ltvm.search.spaces import Space
 from d2ltvm.search.unrolled import Unrolled
@@ -31,12 +35,15 @@ from d2ltvm.system import environment
 CANDIDATES = Path(__file__).with_name("candidates.jsonl.xz")
 FRESH = Path(__file__).with_name("fresh.jsonl.xz")
 MORE = Path(__file__).with_name("more.jsonl.xz")
+FOURTH = Path(__file__).with_name("fourth.jsonl.xz")
 UNROLLED = Path(__file__).with_name("unrolled.jsonl.xz")
 RECORDS = {
     CANDIDATES: "search.jsonl",
     FRESH: "search_fresh.jsonl",
     MORE: "search_more.jsonl",
+    FOURTH: "search_fourth.jsonl",
 }
+Kernels = tuple[tuple[Piped, Followed], ...]
 LIBRARY = "library"
 JUMP = 1.3
 
@@ -49,11 +56,13 @@ class Gathered:
         key: a few letters that stand for it; of a schedule of the book 'by hand: ' and its name.
         origin: 'rules' (MetaSchedule's sketches), 'book' (`book_space`), or 'by hand'.
         predicted: seconds by the first judge; None of what is by hand or what it does not know.
-        counted: what the analyser found in it; None likewise, and of `MORE`, where `counted` says
-            it anew.
+        counted: what the analyser found in it; None likewise, and of `MORE` and `FOURTH`, where
+            `counted` says it anew.
         trace: its steps, as MetaSchedule writes them; None of what is by hand.
         unrolled: what the compiler leaves of its loops, for the second judge; as `counted`.
-        second, third: seconds by these judges, if they were predicted before any candidate ran.
+        second, third, fourth: seconds by these judges, if they were predicted before any candidate
+            ran.
+        kernels: what the fourth judge counted in each kernel; None of others.
     """
 
     key: str
@@ -64,6 +73,8 @@ class Gathered:
     unrolled: Unrolled | None
     second: float | None
     third: float | None
+    fourth: float | None
+    kernels: Kernels | None
 
 
 @dataclass(frozen=True)
@@ -147,14 +158,17 @@ def runs(device: str = "nvidia-h200") -> list[MeasuringRun]:
     ]
 
 
-def caption(device: str = "nvidia-h200", fresh: bool = False, more: bool = False) -> str:
+def caption(
+    device: str = "nvidia-h200", fresh: bool = False, more: bool = False, fourth: bool = False
+) -> str:
     """One line that says on what candidates were measured; or that they were not.
 
     Args:
         device: a folder under book/measurements.
-        fresh, more: those of `fresh.jsonl.xz` or of `more.jsonl.xz`, or else the others.
+        fresh, more, fourth: those of the file of this name, or else those of the first.
     """
-    lines = _read(device, RECORDS[MORE if more else FRESH if fresh else CANDIDATES])
+    path = FOURTH if fourth else MORE if more else FRESH if fresh else CANDIDATES
+    lines = _read(device, RECORDS[path])
     if not lines:
         return f"no record of these candidates exists yet for {device}"
     d, versions = lines[0]["device"], lines[0]["software"]
@@ -173,14 +187,16 @@ def failures(work: Workload, device: str = "nvidia-h200") -> dict[str, str]:
     }
 
 
-def predictions(device: str = "nvidia-h200", more: bool = False) -> tuple[str, str]:
+def predictions(
+    device: str = "nvidia-h200", more: bool = False, fourth: bool = False
+) -> tuple[str, str]:
     """The SHA-256 of a file of fresh predictions: as it is, and as the record names it.
 
     Args:
         device: a folder under book/measurements.
-        more: of `more.jsonl.xz`, or else of `fresh.jsonl.xz`.
+        more, fourth: of the file of this name, or else of `fresh.jsonl.xz`.
     """
-    path = MORE if more else FRESH
+    path = FOURTH if fourth else MORE if more else FRESH
     lines = _read(device, RECORDS[path])
     named = lines[0]["candidates"] if lines else ""
     return hashlib.sha256(path.read_bytes()).hexdigest(), named
@@ -207,9 +223,9 @@ def _of(work: Workload) -> tuple[str, int]:
 
 def _gathered(line: dict[str, Any]) -> Gathered:
     counts, left = line.get("counted"), line.get("unrolled")
-    first, second, third = (
+    first, second, third, fourth = (
         line[key] / 1e6 if key in line else None
-        for key in ("predicted_us", "second_us", "third_us")
+        for key in ("predicted_us", "second_us", "third_us", "fourth_us")
     )
     return Gathered(
         key=line["key"],
@@ -220,7 +236,13 @@ def _gathered(line: dict[str, Any]) -> Gathered:
         unrolled=Unrolled(**left) if left else _unrolled().get(line["key"]),
         second=second,
         third=third,
+        fourth=fourth,
+        kernels=_kernels(line["kernels"]) if "kernels" in line else None,
     )
+
+
+def _kernels(lines: list[Any]) -> Kernels:
+    return tuple((Piped(**counted), Followed(**code)) for counted, code in lines)
 
 
 @functools.cache

@@ -13,9 +13,9 @@ programming guide and the records of the chapter on the GPU in numbers; nothing 
 of the workloads that it is asked about. It was asked about 2,265 candidates of four workloads
 before they ran (`measured.MORE`), and met five goals of eight. The times showed a mistake: `CACHE`
 is from a copy whose time has the start of a kernel in it, and `seconds` adds this start again. And
-on TensorCores the first choices were slow, perhaps since what registers have no room for is taken
-to be too cheap. Both terms are as they were when the candidates ran;
-experiments/search/changed.txt has what a change of them does.
+on TensorCores the first choices were slow, since it knows neither which loads wait for each other
+nor what words in memory take; `waits`, the fourth judge, reads both in the machine code. All terms
+are as they were when the candidates ran; experiments/search/changed.txt has what some changes do.
 """
 
 import math
@@ -39,7 +39,8 @@ WMMA = 0.5  # of the TensorCores' peak on the data sheet. Hopper's white paper h
 # multiply-adds a cycle as Ampere's; wmma and mma.sync are taken to do as many as on Ampere
 SPECIAL_LANES = 16  # special functions of an SM a cycle. Source: CUDA C++ Programming Guide,
 # "Arithmetic Instructions", of 9.0
-MEMORY = 4.26e12  # bytes a second of device memory. Source: gpu_in_numbers, copy of 2**28 floats
+MEMORY_RATE = 4.26e12  # bytes a second of device memory. Source: gpu_in_numbers, a copy of 2**28
+# floats
 CACHE = 5.19e12  # bytes a second of the L2 cache. Source: likewise, a copy of 2**22 floats
 SAMPLED = 2**16  # lanes whose addresses are looked at of one load or store
 SPECIAL = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sin", "cos")
@@ -265,4 +266,4 @@ def _kernel(c: Piped, gpu: str) -> float:
     issued = c.arithmetic + c.special + 2 * c.fragments
     known = replace(c, products=issued * lanes, sums=c.sums + c.fragment_floats)
     time = judged.seconds(known, gpu, pipe=pipe / blocks)
-    return max(time, c.nbytes / MEMORY + judged.LAUNCH)
+    return max(time, c.nbytes / MEMORY_RATE + judged.LAUNCH)

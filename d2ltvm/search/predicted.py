@@ -16,7 +16,7 @@ from d2ltvm.search import counting
 from d2ltvm.search.counting import Counts
 from d2ltvm.system import chips
 
-REGISTERS = 255  # that a thread can have
+MAX_REGISTERS_PER_THREAD = 255  # that a thread can have
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ HOPPER = Constants()
 
 def spilled(c: Counted, constants: Constants = HOPPER) -> float:
     """The share of a thread's arrays that does not fit into registers, and is in memory."""
-    room = REGISTERS - constants.registers
+    room = MAX_REGISTERS_PER_THREAD - constants.registers
     return max(0.0, 1 - room / c.sums) if c.sums else 0.0
 
 
@@ -112,7 +112,7 @@ def seconds(c: Counted, gpu: str = "H200", constants: Constants = HOPPER) -> flo
         constants: see there.
     """
     k = constants
-    registers = int(min(REGISTERS, c.sums + k.registers))
+    registers = int(min(MAX_REGISTERS_PER_THREAD, c.sums + k.registers))
     fit = c.room(gpu, registers)
     if not fit:
         return math.inf
