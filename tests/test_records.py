@@ -58,6 +58,7 @@ def test_recording_stores_what_load_returns(folder, gpu, monkeypatch):
     loaded = d2ltvm.load_record("a/b", "nvidia-t4")
     assert loaded.series == made[0].series and loaded.date == made[0].date and not loaded.live
     assert "recorded" in loaded.caption and loaded.software["numpy"] == np.__version__
+    assert loaded.software["nvrtc"] == "13.5"  # other versions make other machine code
     stored = json.loads((folder / "nvidia-t4" / "a.json").read_text())["records"]
     assert [r["name"] for r in stored] == ["b", "c"]
     assert sorted(os.listdir(folder / "nvidia-t4")) == ["a.json", "a.lock"]

@@ -65,3 +65,25 @@ def test_a_lock_that_cannot_be_had_is_done_without(tmp_path, monkeypatch):
         pass
     with pytest.raises(OSError, match="of the work"), timing.alone():
         raise OSError("of the work")
+
+
+def test_the_environment_says_how_many_rounds(monkeypatch):
+    calls = []
+    for given, record, rounds in ((None, None, 7), ("2", None, 2), ("2", "none", 2), ("2", "1", 7)):
+        for name, value in (("D2LTVM_ROUNDS", given), ("D2LTVM_RECORD", record)):
+            monkeypatch.delenv(name, raising=False)
+            if value is not None:
+                monkeypatch.setenv(name, value)
+        assert timing.default_rounds() == rounds
+        monkeypatch.setitem(timing._TIMERS, "host", lambda run, _: lambda: calls.append(run) or 1.0)
+        timing.time_together({"one": lambda: None}, "host")
+        assert len(calls) == rounds
+        calls.clear()
+
+
+@pytest.mark.parametrize("given", ["0", "two", "-1", "1.5"])
+def test_rounds_are_a_positive_integer(given, monkeypatch):
+    monkeypatch.delenv("D2LTVM_RECORD", raising=False)
+    monkeypatch.setenv("D2LTVM_ROUNDS", given)
+    with pytest.raises(ValueError, match=f"D2LTVM_ROUNDS is '{given}'; expected a positive"):
+        timing.default_rounds()

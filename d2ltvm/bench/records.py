@@ -7,6 +7,7 @@ device, when the environment variable D2LTVM_RECORD is 1, as `make record` sets 
 hold the names of records, with commas between: then these are measured, and all others read.
 """
 
+import contextlib
 import datetime
 import json
 import math
@@ -276,13 +277,17 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def software() -> dict[str, str]:
-    """Versions by package, of what a measurement depends on."""
+    """Versions by package, of what a measurement depends on; of NVRTC, that which is loaded."""
     versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
     for package in _PACKAGES:
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
+    from d2ltvm.compiler import nvrtc  # here, since few who read a record need the compiler
+
+    with contextlib.suppress(MissingError):
+        versions["nvrtc"] = ".".join(map(str, nvrtc.nvrtc_version()))
     torch = sys.modules.get("torch")
     if torch is not None and torch.backends.cudnn.is_available():
         versions["cudnn"] = str(torch.backends.cudnn.version())

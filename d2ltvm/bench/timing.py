@@ -15,6 +15,7 @@ All warm up first, and report the median of several rounds with the smallest and
 import contextlib
 import functools
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -26,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from d2ltvm.bench.measurement import ClockNames, as_clocks, legends
-from d2ltvm.errors import MissingError, as_number, whole
+from d2ltvm.errors import MissingError, as_number, shown, whole
 from d2ltvm.system import devices
 
-ROUNDS = 7
+ROUNDS = 7  # unless D2LTVM_ROUNDS says otherwise: see `default_rounds`
 
 Run = Callable[[], object]  # does the work once; its result is of no use here
 Round = Callable[[], float]  # times one round: seconds for one call
@@ -66,7 +67,7 @@ class Timing:
 
 
 def time_together(
-    runs: Mapping[Any, Run], clock: ClockNames = "graph", rounds: int = ROUNDS
+    runs: Mapping[Any, Run], clock: ClockNames = "graph", rounds: int | None = None
 ) -> dict[Any, Timing]:
     """Time several functions in turns, so that heat and other load meet all of them alike.
 
@@ -83,7 +84,7 @@ def time_together(
             returns when the work is done.
         clock: 'graph', 'burst', 'sustained', 'stream' or 'host'; or several of them, one after
             the other, such as ('burst', 'sustained').
-        rounds: how many rounds, a positive integer.
+        rounds: how many rounds, a positive integer; None for `default_rounds()`.
 
     Returns:
         A `Timing`, in seconds per call, by name. Of several clocks, the second and those behind it
@@ -93,12 +94,32 @@ def time_together(
         ValueError: `clock` or `rounds` is not as above.
         MissingError: there is no GPU, or no cuda-bindings, which all clocks but 'host' need.
     """
-    rounds = whole("rounds", rounds)
+    rounds = default_rounds() if rounds is None else whole("rounds", rounds)
     return {
         legends(name, clock)[k]: timing
         for k, one in enumerate(as_clocks(clock))
         for name, timing in _time(runs, one, rounds).items()
     }
+
+
+def default_rounds() -> int:
+    """Rounds of a measurement: 7, or as many as the environment variable D2LTVM_ROUNDS says.
+
+    With `pytest --nbval`, which compares no time, pages with sustained clocks take minutes less by
+    it. Where records are made it counts for nothing.
+
+    >>> default_rounds()
+    7
+
+    Raises:
+        ValueError: the variable is no positive integer.
+    """
+    given = os.environ.get("D2LTVM_ROUNDS", "")
+    if not given or os.environ.get("D2LTVM_RECORD", "0") not in ("", "0", "none"):
+        return ROUNDS
+    if not given.isdecimal() or not int(given):
+        raise ValueError(f"D2LTVM_ROUNDS is {shown(given)}; expected a positive integer")
+    return int(given)
 
 
 def _time(runs: Mapping[Any, Run], clock: str, rounds: int) -> dict[Any, Timing]:
