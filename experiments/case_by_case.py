@@ -33,11 +33,25 @@ def kernels_of(layer):
     return [layer.kernel(), *([layer.copy()] if layer.copies else [])]
 
 
+def titles_in(path):
+    """The titles of the cases that a file has from an earlier run; without a file, none."""
+    if not path.exists():
+        return set()
+    lines = map(json.loads, path.read_text().splitlines())
+    return {line["title"] for line in lines if "title" in line}
+
+
 def write_lines(path, cases, measured, end):
-    """Measure cases until a time is reached, and write a line for each as it comes."""
-    path.write_text(json.dumps({"device": describe_device()}, default=str) + "\n")
+    """Measure cases until a time is reached, and write a line for each as it comes.
+
+    Where the file is there from an earlier run, its cases stay as they are, and the others follow,
+    behind a header of their own: a line with a device and no title.
+    """
+    known = titles_in(path)
+    with path.open("a") as file:
+        file.write(json.dumps({"device": describe_device()}, default=str) + "\n")
     for case in cases:
-        if time.time() < end:
+        if time.time() < end and case.title not in known:
             line = measured(case)
             print(line, flush=True)
             with path.open("a") as file:

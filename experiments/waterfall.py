@@ -1,12 +1,13 @@
 """From PyTorch's eager ResNet-50 to the book's launches, one change after the other, on a Hopper.
 
-    python experiments/waterfall.py FOLDER [SECONDS] [BATCH,...]
+    python experiments/waterfall.py FOLDER [SECONDS] [BATCH,...] [searched]
 
 writes waterfall.jsonl into a folder: a header, and a line for each number of images, with the
 milliseconds of each step. All steps of a line are timed in turns, in one run; each has one change
 more than the step before it. Beside them stand torch.compile and torch.compile with
-mode="max-autotune-no-cudagraphs", in CUDA graphs as the steps from the fourth on. The scores of
-each are compared with those of float32.
+mode="max-autotune-no-cudagraphs", in CUDA graphs as the steps from the fourth on. This one searches
+for minutes; with `searched`, only the line that has it is made. The scores of each are compared
+with those of float32.
 """
 
 import dataclasses
@@ -295,10 +296,11 @@ def measure(steps, functions, folder, modes):
     last = images.contiguous(memory_format=torch.channels_last)
     for name, mode in modes.items():
         ways[name] = lambda mode=mode: torch_graph(searched(net, steps.weights, mode), last)
-    runs, errors = {}, {}
+    runs, errors, kept = {}, {}, []
     for name, make in ways.items():
         try:
             runs[name], result = make()
+            kept.append(result)  # with what its graph uses
         except Exception:
             print(name, traceback.format_exc()[-1500:], flush=True)
             continue
@@ -331,7 +333,7 @@ def main():
     functions = {kernel: launching.load_library(path) for kernel, path in libraries.items()}
     print(len(kernels), "kernels", round(end - time.time()), "s left", flush=True)
     modes = {"torch.compile": "default", "torch.compile, searched": "max-autotune-no-cudagraphs"}
-    for steps in all_steps.values():
+    for steps in all_steps.values() if sys.argv[4:] != ["searched"] else ():
         if time.time() < end:
             measure(steps, functions, folder, {})
             torch.cuda.empty_cache()
