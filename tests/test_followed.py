@@ -214,7 +214,7 @@ def test_stored_predictions_are_those_of_the_stored_counts():
     found = [one for one in measured.gathered(TENSORCORES) if one.origin != "by hand"]
     said = [waits.seconds(one.kernels) for one in found]
     assert said == pytest.approx([one.fourth for one in found], rel=1e-5)
-    kept, named = measured.predictions(fourth=True)
+    kept, named = measured.predictions(file=measured.FOURTH)
     assert named == kept
 
 

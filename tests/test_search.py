@@ -635,8 +635,7 @@ def test_timed_candidates_are_gathered_ones_or_there_are_none(tmp_path, monkeypa
         assert [t.key for t in measured.timed(work, "x")] == keys[:5]
         assert {t.seconds for t in measured.timed(work, "x")} == {6.5e-6}
         assert measured.library(work, "x") == 3e-6
-        which = ({}, {"fresh": True}, {"more": True}, {"fourth": True})
-        captions = [measured.caption("x", **one).partition(", CUDA")[0] for one in which]
+        captions = [measured.caption("x", one).partition(", CUDA")[0] for one in measured.RECORDS]
         assert captions == [f"X, driver {number}" for number in (1, 3, 4, 5)]
         assert measured.runs("x") == [
             measured.MeasuringRun(1, 1, 1),
@@ -668,9 +667,9 @@ def test_gathered_candidates_carry_the_third_judges_predictions(name, size):
             assert one.second == pytest.approx(predict(sch, work, judge="second"), rel=1e-5)
 
 
-@pytest.mark.parametrize("more", [False, True])
-def test_the_record_of_fresh_candidates_is_of_the_predictions_that_are_kept(more):
-    kept, named = measured.predictions(more=more)
+@pytest.mark.parametrize("file", [measured.FRESH, measured.MORE])
+def test_the_record_of_fresh_candidates_is_of_the_predictions_that_are_kept(file):
+    kept, named = measured.predictions(file=file)
     assert named == kept
     assert all(one.second for one in measured.gathered(workload("conv", 128)) if one.predicted)
 

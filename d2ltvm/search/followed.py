@@ -193,7 +193,7 @@ def _names(one: Instruction) -> tuple[set[str], set[str]]:
     if name == "HMMA":  # 16 x 8 x 16: sums of four registers, factors of four and two
         writes = set(_row(at[0], 4))
         reads = {*_row(at[1], 4), *_row(at[2], 2), *_row(at[3], 4)}
-    words = max(1, one.width // 4)
+    words = _words(one)
     if name in ("LDL", "STL"):
         value, slots = _row(at[0 if name == "LDL" else -1], words), _slots(one, words)
         reads.update(slots if name == "LDL" else value)
@@ -206,6 +206,11 @@ def _names(one: Instruction) -> tuple[set[str], set[str]]:
         for register in re.findall(r"\[(R\d+)", " ".join(at)):
             reads.update(_row(register, 2))
     return reads - {"RZ"}, writes - {"RZ"}
+
+
+def _words(one: Instruction) -> int:
+    """Registers that a load or store moves; an access of less than four bytes takes one."""
+    return max(1, one.width // 4)
 
 
 def _row(operand: str, many: int) -> list[str]:
@@ -336,7 +341,7 @@ class _Thread:
         return True
 
     def _spill(self, one: Instruction) -> None:
-        words = max(1, one.width // 4)
+        words = _words(one)
         registers, slots = (
             _row(one.operands[0 if one.name == "LDL" else -1], words),
             _slots(one, words),
@@ -359,7 +364,7 @@ def _followed(steps: Sequence[Issued], launch: Any) -> dict[str, Any]:
     """What `Followed` says of a warp, by how often its threads do each instruction."""
     often = _counts(steps, launch)
     names = [step.name for step in steps]
-    words = [max(1, step.one.width // 4) for step in steps]
+    words = [_words(step.one) for step in steps]
 
     def total(some: Iterable[float], *kinds: str) -> Any:
         each = zip(often, names, some, strict=True)

@@ -158,17 +158,14 @@ def runs(device: str = "nvidia-h200") -> list[MeasuringRun]:
     ]
 
 
-def caption(
-    device: str = "nvidia-h200", fresh: bool = False, more: bool = False, fourth: bool = False
-) -> str:
+def caption(device: str = "nvidia-h200", file: Path = CANDIDATES) -> str:
     """One line that says on what candidates were measured; or that they were not.
 
     Args:
         device: a folder under book/measurements.
-        fresh, more, fourth: those of the file of this name, or else those of the first.
+        file: whose candidates: one of `RECORDS`.
     """
-    path = FOURTH if fourth else MORE if more else FRESH if fresh else CANDIDATES
-    lines = _read(device, RECORDS[path])
+    lines = _read(device, RECORDS[file])
     if not lines:
         return f"no record of these candidates exists yet for {device}"
     d, versions = lines[0]["device"], lines[0]["software"]
@@ -187,19 +184,16 @@ def failures(work: Workload, device: str = "nvidia-h200") -> dict[str, str]:
     }
 
 
-def predictions(
-    device: str = "nvidia-h200", more: bool = False, fourth: bool = False
-) -> tuple[str, str]:
+def predictions(device: str = "nvidia-h200", file: Path = FRESH) -> tuple[str, str]:
     """The SHA-256 of a file of fresh predictions: as it is, and as the record names it.
 
     Args:
         device: a folder under book/measurements.
-        more, fourth: of the file of this name, or else of `fresh.jsonl.xz`.
+        file: one of `RECORDS`.
     """
-    path = FOURTH if fourth else MORE if more else FRESH
-    lines = _read(device, RECORDS[path])
+    lines = _read(device, RECORDS[file])
     named = lines[0]["candidates"] if lines else ""
-    return hashlib.sha256(path.read_bytes()).hexdigest(), named
+    return hashlib.sha256(file.read_bytes()).hexdigest(), named
 
 
 def remade(one: Gathered, space: Space) -> Any:

@@ -251,12 +251,21 @@ def seconds(kernels: Sequence[Piped], gpu: str = "H200") -> float:
     return sum(_kernel(kernel, gpu) for kernel in kernels)
 
 
+def tensor_rate(chip: chips.Chip) -> float:
+    """Multiply-adds that the TensorCores of an SM do in a cycle.
+
+    >>> round(tensor_rate(d2ltvm.chip("H200")))
+    946
+    """
+    return WMMA * chip.fp16_tensor_tflops * 1e12 / 2 / chip.sms / (chip.boost_ghz * 1e9)
+
+
 def _kernel(c: Piped, gpu: str) -> float:
     """The second judge's time of one kernel with the pipes that it does not know, or its bytes'."""
     chip = chips.chip(gpu)
     blocks, warps = c.blocks, c.blocks * c.warps
     lanes = blocks * c.threads
-    tensor = WMMA * chip.fp16_tensor_tflops * 1e12 / 2 / chip.sms / (chip.boost_ghz * 1e9)
+    tensor = tensor_rate(chip)
     cache = CACHE / SECTOR / chip.sms / judged.CLOCK  # sectors of an SM a cycle
     pipe = max(
         c.special * warps * WARP / SPECIAL_LANES,

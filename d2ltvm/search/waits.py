@@ -101,13 +101,12 @@ def of_block(c: Piped, f: Followed, gpu: str, far: float) -> dict[str, float]:
     >>> busy["TensorCores"], max(busy, key=busy.get)
     (0.0, 'L2')
     """
-    chip, warps, sms = chips.chip(gpu), c.warps, chips.chip(gpu).sms
-    tensor = pipes.WMMA * chip.fp16_tensor_tflops * 1e12 / 2 / sms / (chip.boost_ghz * 1e9)
+    chip, warps = chips.chip(gpu), c.warps
     sectors = (c.sectors - c.reused) / c.blocks + far * f.spilled * warps * (WARP * 4 // SECTOR)
     return {
         "issuing": f.issued * warps / 4,
         "special functions": c.special * warps * WARP / pipes.SPECIAL_LANES,
-        "TensorCores": f.fragments * warps * PRODUCTS / tensor,
+        "TensorCores": f.fragments * warps * PRODUCTS / pipes.tensor_rate(chip),
         "data path": (c.wavefronts + c.lines) / c.blocks + f.spilled * warps,
-        "L2": sectors * SECTOR * sms * judged.CLOCK / CACHE,
+        "L2": sectors * SECTOR * chip.sms * judged.CLOCK / CACHE,
     }
